@@ -14,7 +14,7 @@ PROCESSES ?= 2
 
 demo: $(RUNS)  ## from a trained modular-addition transformer to its graph, a report and a page
 	@echo "Model: the modular-addition transformer that this project trained and ships"
-	@echo "       (src/interbasis/checkpoints/README.md says how)."
+	@echo "       (src/interbasis/weights/README.md says how)."
 	$(BIN)/interbasis demo --out runs/demo
 
 test: $(READY) lint  ## linters, types, tests; a file's tests stay in one process, long files come first

@@ -22,7 +22,7 @@ ORDER = (
 ORDER_OF_STUDIES = ("training", "known", "paper", "bench", "cli")
 """The same; each may import all of interbasis."""
 
-AT_THE_ROOT = {"__init__.py", "__main__.py", "py.typed", "checkpoints"}
+AT_THE_ROOT = {"__init__.py", "__main__.py", "py.typed", "weights"}
 """The public surface, `python -m interbasis`, the mark of a typed package, and the shipped weights."""
 
 
@@ -56,7 +56,7 @@ def back_edges(
 def test_every_module_belongs_to_a_package_of_the_list():
     entries = {entry.name for entry in PACKAGE.iterdir() if entry.name != "__pycache__"}
     assert entries == AT_THE_ROOT | set(ORDER)
-    assert not list((PACKAGE / "checkpoints").glob("*.py"))
+    assert not list((PACKAGE / "weights").glob("*.py"))
     studies = {entry.name for entry in STUDIES.iterdir() if entry.name != "__pycache__"}
     assert studies == {"__init__.py", "py.typed", *ORDER_OF_STUDIES}
 

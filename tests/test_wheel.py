@@ -41,7 +41,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     for required in (
         "show/viewer/static/main.js",
         "show/report/report.css",
-        "checkpoints/modadd-seed0.safetensors",
+        "weights/modadd-seed0.safetensors",
     ):
         assert Path("interbasis") / required in files
     assert {name.parts[0] for name in names} == {*packages, about}

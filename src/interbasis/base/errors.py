@@ -5,6 +5,7 @@ what to do. The command line prints it and exits with code 2.
 """
 
 from reprlib import Repr
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from interbasis.base.messages import printable
@@ -22,6 +23,31 @@ class InterbasisError(ValueError):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(printable(message))
+
+
+class Explained:
+    """Context in which errors of some kinds become one `InterbasisError`: "problem (reason); remedy".
+
+    Args:
+        problem: What could not be done.
+        kinds: Classes of errors; an `InterbasisError` stays as it is.
+        remedy: What to do, or what was expected.
+    """
+
+    def __init__(self, problem: str, *kinds: type[Exception], remedy: str = ""):
+        self.problem, self.kinds, self.remedy = problem, kinds, f"; {remedy}" if remedy else ""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if isinstance(error, self.kinds) and not isinstance(error, InterbasisError):
+            raise InterbasisError(f"{self.problem} ({first_line(error)}){self.remedy}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of somebody else's message, or the name of its class where it is empty."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].strip().rstrip(".")
 
 
 def first_problem(error: "ValidationError") -> str:

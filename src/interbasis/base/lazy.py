@@ -1,9 +1,11 @@
-"""Names of a package that are imported when they are first used."""
+"""Names and optional packages that are imported when they are first used."""
 
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
+
+from interbasis.base.errors import InterbasisError
 
 
 def lazy_names(
@@ -32,3 +34,20 @@ def lazy_names(
         return value
 
     return get, lambda: sorted(homes)
+
+
+def optional_import(module: str, need: str, extra: str = "hf") -> Any:
+    """Import a module of a package that not everybody installs.
+
+    Args:
+        module: Its name.
+        need: What needs which package, in words.
+        extra: The set of optional packages of interbasis that it belongs to.
+
+    Raises:
+        InterbasisError: It is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise InterbasisError(f"{need}; install it with: pip install 'interbasis[{extra}]'") from error

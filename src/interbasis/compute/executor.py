@@ -313,7 +313,7 @@ class Executor:
 
     def _sum(self, pass_: Pass[S], data: Batches, block: Batches) -> S:
         """Sum one block, from where it was interrupted."""
-        checkpoint = self.checkpoints.checkpoint(pass_.file + block.mark, len(block))
+        checkpoint = self.checkpoints.checkpoint(pass_.file + block.block_suffix, len(block))
         state = pass_.start()
         if checkpoint.done:
             device = sums_device(self.network.device)

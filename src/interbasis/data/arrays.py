@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.base.memory import format_bytes
 from interbasis.data.samples import IGNORED_LABEL, Pair, Samples, Split
 
@@ -28,13 +28,12 @@ PROBED_SAMPLES = 256
 def _archive(path: Path) -> Iterator[Any]:
     if not path.is_file():
         raise InterbasisError(f"expected an npz file at {path}, but there is no such file")
-    try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            yield archive
-    except InterbasisError:
-        raise
-    except Exception as error:  # whatever a damaged archive may cause
-        raise InterbasisError(f"could not read {path} as an npz file of plain arrays ({error})") from error
+    with (
+        Explained(f"could not read {path} as an npz file of plain arrays", Exception),
+        open(path, "rb") as file,
+        np.load(file, allow_pickle=False) as archive,
+    ):
+        yield archive
 
 
 def open_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:

@@ -43,7 +43,7 @@ class Batches:
         """The commit of data that are streamed from the Hub."""
         self._length: int | None = None
         self._fingerprint = ""
-        self.mark = ""
+        self.block_suffix = ""
         """Suffix of a block in the names of its stored files."""
         self._whole: Batches | None = None
 
@@ -57,8 +57,8 @@ class Batches:
 
     def _block(self, number: int, first: int, last: int) -> "Batches":
         block = copy(self)
-        block.name, block.offset = self.name, self.offset + first
-        block._whole, block._length, block.mark = self, last - first, f".{number}"
+        block.offset, block._length = self.offset + first, last - first
+        block._whole, block.block_suffix = self, f".{number}"
         block.lengths = None if self.lengths is None else self.lengths[first:last]
         if isinstance(self._batches, Samples):  # only these are read
             block._batches = self._batches.between(first, last)
@@ -74,9 +74,8 @@ class Batches:
     @property
     def shuffled(self) -> bool:
         """Whether every pass sees another order."""
-        return isinstance(self._batches, DataLoader) and not isinstance(
-            self._batches.sampler, SequentialSampler
-        )
+        batches = self._batches
+        return isinstance(batches, DataLoader) and not isinstance(batches.sampler, SequentialSampler)
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -112,27 +111,17 @@ class Batches:
         Where there is padding, of one length each and cut off there, unless ``padded`` leaves it where it is.
         ``start`` samples are left out, for a pass that is resumed.
         """
-        if padded:
-            yield from self._whole_chunks(size, start)
-            return
-        for first, runs in self.ragged_chunks(size, start):
-            for inputs in runs:
-                yield first, inputs
-                first += len(inputs)
+        for first, parts in self._cut(size, ((inputs,) for inputs in self._inputs(start)), start):
+            for place, (inputs,) in self._equal_lengths(first, parts, padded):
+                yield place, inputs
 
     def ragged_chunks(self, size: int, start: int = 0) -> Iterator[tuple[int, list[Tensor]]]:
         """(index of the first sample, inputs) with ``size`` samples each, as runs of samples of one length.
 
         Without padding that is one run.
         """
-        for first, inputs in self._whole_chunks(size, start):
-            runs = self._runs(first, inputs)
-            yield first, [inputs[here, :length] if length else inputs[here] for here, length in runs]
-
-    def _whole_chunks(self, size: int, start: int) -> Iterator[tuple[int, Tensor]]:
-        """Chunks with padding, where there is any."""
-        for first, (inputs,) in self._cut(size, ((inputs,) for inputs in self._inputs(start)), start):
-            yield first, inputs
+        for first, parts in self._cut(size, ((inputs,) for inputs in self._inputs(start)), start):
+            yield first, [inputs for _, (inputs,) in self._equal_lengths(first, parts)]
 
     def labelled_chunks(
         self, size: int, start: int = 0, *, padded: bool = False
@@ -141,13 +130,9 @@ class Batches:
 
         ``padded`` leaves padding where it is, for those who look at positions with a label only.
         """
-        for first, (inputs, labels) in self._cut(size, self._pairs(start), start):
-            if padded:
-                yield first, inputs, labels
-                continue
-            for here, length in self._runs(first, inputs):
-                cut = labels[here] if labels.ndim == 1 else labels[here, :length]
-                yield first + here.start, inputs[here, :length] if length else inputs[here], cut
+        for first, parts in self._cut(size, self._pairs(start), start):
+            for place, (inputs, labels) in self._equal_lengths(first, parts, padded):
+                yield place, inputs, labels
 
     def tracked(self, chunks: Iterable[Chunk], phase: str, progress: Progress) -> Iterator[Chunk]:
         """Yield the same chunks, and report progress after the work on each."""
@@ -156,15 +141,19 @@ class Batches:
             first, inputs, *_ = chunk
             progress(phase, first + len(inputs) - self.offset, len(self))
 
-    def _runs(self, first: int, inputs: Tensor) -> list[tuple[slice, int | None]]:
-        """Neighbouring samples of one length: (which of the inputs, that length; None is all of it)."""
-        if self.lengths is None:
-            return [(slice(0, len(inputs)), None)]
-        lengths = self.lengths[first - self.offset :][: len(inputs)]
+    def _equal_lengths(
+        self, first: int, parts: tuple[Tensor, ...], padded: bool = False
+    ) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
+        """Parts of a chunk, cut off, with neighbouring samples of one length, and the first one's index."""
+        if padded or self.lengths is None:
+            yield first, parts
+            return
+        lengths = self.lengths[first - self.offset :][: len(parts[0])]
         values, counts = lengths.unique_consecutive(return_counts=True)
         ends = counts.cumsum(0).tolist()
-        starts = [0, *ends[:-1]]
-        return [(slice(a, b), n) for a, b, n in zip(starts, ends, values.tolist(), strict=True)]
+        for left, right, length in zip([0, *ends[:-1]], ends, values.tolist(), strict=True):
+            cut = tuple(p[left:right] if p.ndim == 1 else p[left:right, :length] for p in parts)
+            yield first + left, cut
 
     def _cut(
         self, size: int, batches: Iterable[tuple[Tensor, ...]], behind: int
@@ -251,14 +240,13 @@ class Batches:
     def _checked(self, start: int = 0) -> Iterator[tuple[Tensor, Any]]:
         """(inputs, labels or None) of every batch that is not empty, without the first ``start`` samples."""
         first: Tensor | None = None
-        empty = start == 0 and not self.mark
+        empty = start == 0 and not self.block_suffix
         batches = self._batches
         if start and isinstance(batches, Samples):
             batches, start = batches.behind(start), 0
         for batch in batches:
-            inputs, labels = (
-                batch[:2] if isinstance(batch, (tuple, list)) and len(batch) > 1 else (batch, None)
-            )
+            is_pair = isinstance(batch, (tuple, list)) and len(batch) > 1
+            inputs, labels = batch[:2] if is_pair else (batch, None)
             inputs = inputs[0] if isinstance(inputs, (tuple, list)) else inputs
             if not isinstance(inputs, Tensor) or inputs.ndim == 0:
                 raise InterbasisError(

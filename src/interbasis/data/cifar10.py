@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.data.arrays import open_npz
 from interbasis.data.download import Remote, fetch
 from interbasis.data.samples import Samples, Split, class_labels, pixel_rows
@@ -62,20 +62,14 @@ def _from_binary(path: Path, split: Split) -> tuple[np.ndarray, np.ndarray]:
 
 def _members(path: Path, names: list[str]) -> list[bytes]:
     """Contents of files of the binary version, out of its archive or its folder."""
-    try:
+    expected = f"an npz file, {ARCHIVE.name} or the folder in it"
+    if not path.exists():
+        raise InterbasisError(f"expected CIFAR-10 at {path} ({expected}), but there is no such file")
+    errors = OSError, tarfile.TarError, EOFError, KeyError
+    with Explained(f"could not read CIFAR-10 from {path}", *errors, remedy=f"expected {expected}"):
         if path.is_dir():
             return [(path / name).read_bytes() for name in names]
-        if not path.is_file():
-            raise InterbasisError(
-                f"expected CIFAR-10 at {path} (an npz file, {ARCHIVE.name} or the folder in it), "
-                "but there is no such file"
-            )
         with tarfile.open(path) as archive:
             files = {Path(member.name).name: member for member in archive if member.isfile()}
             opened = [archive.extractfile(files[name]) for name in names]
             return [file.read() for file in opened if file is not None]
-    except (OSError, tarfile.TarError, EOFError, KeyError) as error:
-        raise InterbasisError(
-            f"could not read CIFAR-10 from {path} ({error}); expected an npz file, {ARCHIVE.name} or the "
-            "folder in it"
-        ) from error

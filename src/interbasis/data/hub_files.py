@@ -3,19 +3,33 @@
 Files are downloaded, or, with stream=yes, read in ranges of bytes at one commit. It is looked up once,
 when the data are opened, and every later read names it: data that change on the Hub do not change under a
 computation. A read that fails is tried again a few times.
+
+A parquet file ends in a footer that says where every row group and column lies and how many values it holds.
+Footers alone tell how many tokens a data set has, so a process asks for the one column of the row groups that
+its samples lie in, and for nothing else.
 """
 
+import hashlib
 import io
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, TypeVar
 
+import numpy as np
+from fsspec.spec import AbstractBufferedFile  # type: ignore[import-untyped]
+
 from interbasis.base.connection import hub_is_out_of_reach
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError, first_line
+from interbasis.base.lazy import optional_import
+from interbasis.data import tokens as token_files
 from interbasis.data.download import TIMEOUT
 from interbasis.data.samples import Split
+from interbasis.data.tokens import COLUMNS, JoinedTokens, TokenPiece, TokenStream, find_column, parquet_module
 
 SPLIT_WORDS = {"train": ("train",), "test": ("test", "validation", "valid")}
 """Words in the names of the files of each split."""
@@ -29,6 +43,13 @@ REFUSALS = {
     404: "there is none on the Hub",
 }
 """Answers of the Hub by HTTP status."""
+
+MAX_CACHED_BYTES = 2**26
+"""Bytes of tokens of row groups that a process keeps; larger data are read again in every pass."""
+MAX_FOOTERS_TOGETHER = 8
+"""Files whose footers are asked for at the same time."""
+TAIL_BYTES = 8
+"""Bytes at the end of a parquet file: the length of its footer, and PAR1."""
 
 File = TypeVar("File", bound=PurePath)
 T = TypeVar("T")
@@ -56,13 +77,7 @@ def split_files(name: str, files: list[File], split: Split) -> tuple[list[File],
 
 
 def _hub_package(name: str) -> Any:
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise InterbasisError(
-            f"hf:{name} needs the huggingface_hub package; install it with: pip install 'interbasis[hf]'"
-        ) from error
-    return huggingface_hub
+    return optional_import("huggingface_hub", f"hf:{name} needs the huggingface_hub package")
 
 
 def _downloaded(name: str, revision: str | None) -> Path:
@@ -70,14 +85,10 @@ def _downloaded(name: str, revision: str | None) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     options = {"revision": revision, "allow_patterns": "*.parquet", "local_files_only": hub_is_out_of_reach()}
-    try:
+    remedy = "without a network, put its parquet files into a folder and name it as hf:FOLDER"
+    errors = HfHubHTTPError, HFValidationError, OSError, ValueError, RuntimeError
+    with Explained(f"could not fetch the data set {name}", *errors, remedy=remedy):
         return Path(hub.snapshot_download(name, repo_type="dataset", **options))
-    except (HfHubHTTPError, HFValidationError, OSError, ValueError, RuntimeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InterbasisError(
-            f"could not fetch the data set {name} ({reason}); without a network, put its parquet files into "
-            "a folder and name it as hf:FOLDER"
-        ) from error
 
 
 @dataclass(frozen=True)
@@ -99,10 +110,6 @@ class PinnedDataset:
     commit: str
     files: tuple[HubFile, ...]
 
-    def file(self, path: PurePosixPath) -> HubFile:
-        """File by its path in the repository."""
-        return next(file for file in self.files if file.path == path)
-
     def read(self, file: HubFile, first: int, last: int) -> bytes:
         """Bytes first … last − 1 of a file.
 
@@ -110,7 +117,7 @@ class PinnedDataset:
             InterbasisError: The Hub did not give them, tried several times.
         """
         from huggingface_hub import hf_hub_url
-        from huggingface_hub.utils import build_hf_headers, get_session
+        from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
 
         if first >= last:
             return b""
@@ -119,8 +126,7 @@ class PinnedDataset:
 
         def fetch() -> bytes:
             answer = get_session().get(address, headers=headers, timeout=TIMEOUT)
-            if answer.status_code not in (200, 206):
-                raise _StatusError(answer.status_code)
+            hf_raise_for_status(answer)
             content = bytes(answer.content)
             if answer.status_code == 200:  # a server without ranges sends all of it
                 content = content[first:last]
@@ -131,40 +137,15 @@ class PinnedDataset:
         return _attempted(fetch, f"could not read {file.path} of the data set {self.name}")
 
 
-class RangedFile(io.RawIOBase):
+class RangedFile(AbstractBufferedFile):
     """File of a data set that is read in ranges, a request each."""
 
     def __init__(self, dataset: PinnedDataset, file: HubFile):
-        super().__init__()
-        self._dataset, self._file, self._place = dataset, file, 0
+        super().__init__(None, str(file.path), size=file.size, cache_type="none")
+        self._dataset, self._file = dataset, file
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._file.size}[whence]
-        self._place = base + offset
-        return self._place
-
-    def tell(self) -> int:
-        return self._place
-
-    def read(self, size: int = -1) -> bytes:
-        last = self._file.size if size < 0 else min(self._place + size, self._file.size)
-        content = self._dataset.read(self._file, self._place, last)
-        self._place += len(content)
-        return content
-
-
-class _StatusError(Exception):
-    """The Hub's answer has an HTTP status that is an error."""
-
-    def __init__(self, status: int):
-        super().__init__(f"HTTP status {status}")
-        self.status = status
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        return self._dataset.read(self._file, start, end)
 
 
 def pinned(name: str, revision: str | None = None) -> PinnedDataset:
@@ -201,17 +182,20 @@ def pinned(name: str, revision: str | None = None) -> PinnedDataset:
 
 
 def _attempted(work: Callable[[], T], problem: str) -> T:
-    """Result of the work; network errors are waited out, and what the Hub refuses is an error at once."""
+    """Result of the work; network errors are waited out.
+
+    Where the Hub refuses it, or a name cannot be one, another attempt would end in the same way.
+    """
     for attempt in range(ATTEMPTS):
         try:
             return work()
         except Exception as error:  # of requests, httpx or httpx2, by the version of huggingface_hub
-            answer = getattr(error, "response", None)
-            status = getattr(error, "status", None) or getattr(answer, "status_code", None)
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            if _is_final(error, status):
+            status = getattr(getattr(error, "response", None), "status_code", 0)
+            reason = first_line(error)
+            refused = 400 <= status < 500 and status not in (408, 429)
+            if refused or (not status and type(error).__name__ == "HFValidationError"):
                 raise InterbasisError(
-                    f"{problem} ({REFUSALS.get(status or 0, reason)}); expected a data set of the Hub as "
+                    f"{problem} ({REFUSALS.get(status, reason)}); expected a data set of the Hub as "
                     "ORGANISATION/NAME and, with revision=…, a branch or commit of it"
                 ) from error
             if attempt == ATTEMPTS - 1:
@@ -223,10 +207,159 @@ def _attempted(work: Callable[[], T], problem: str) -> T:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _is_final(error: Exception, status: int | None) -> bool:
-    """Whether another attempt would end in the same way: the Hub said no, or the name cannot be one."""
-    if status is not None:
-        return 400 <= status < 500 and status not in (408, 429)
-    from huggingface_hub.errors import HFValidationError
+@dataclass(frozen=True, eq=False)
+class Footer:
+    """Footer of a file, which describes its row groups."""
 
-    return isinstance(error, HFValidationError)
+    dataset: PinnedDataset
+    file: HubFile
+    metadata: Any
+
+    @property
+    def source(self) -> str:
+        """File and data set, in words."""
+        return f"{self.file.path} of the data set {self.dataset.name}"
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of all columns."""
+        return list(self.metadata.schema.to_arrow_schema().names)
+
+    def read(self, group: int, column: str) -> Any:
+        """Column of a row group, a pyarrow array."""
+        parquet, arrow_error = parquet_module(self.file.path)
+        with Explained(f"could not read row group {group} of {self.source}", arrow_error):
+            # one request for the column: without pre_buffer, ranges are not joined to larger ones
+            ranged = RangedFile(self.dataset, self.file)
+            with parquet.ParquetFile(ranged, metadata=self.metadata, pre_buffer=False) as file:
+                return file.read_row_group(group, columns=[column], use_threads=False).column(0)
+
+
+def read_footer(dataset: PinnedDataset, file: HubFile) -> Footer:
+    """Read the footer of a file: two small reads."""
+    parquet, arrow_error = parquet_module(file.path)
+    tail = dataset.read(file, max(0, file.size - TAIL_BYTES), file.size)
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != b"PAR1" or length > file.size - TAIL_BYTES:
+        length = 0
+    footer = dataset.read(file, file.size - TAIL_BYTES - length, file.size - TAIL_BYTES)
+    problem = f"could not read {file.path} of the data set {dataset.name} as a parquet file"
+    with Explained(problem, arrow_error, ValueError, OSError):
+        return Footer(dataset, file, parquet.read_metadata(io.BytesIO(b"PAR1" + footer + tail)))
+
+
+@dataclass(frozen=True, eq=False)
+class RowGroup:
+    """Tokens of a row group."""
+
+    footer: Footer
+    number: int
+    column: str
+    length: int
+    """Number of tokens, by the footer."""
+
+    def read(self) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens [tokens] and where the rows that hold some begin [rows]."""
+        rows, source = self.footer.read(self.number, self.column), self.footer.source
+        tokens, starts = token_files.concatenated_rows(rows, source, self.column)
+        if len(tokens) != self.length:
+            raise InterbasisError(
+                f"row group {self.number} of {source} holds {len(tokens)} tokens, but its footer says "
+                f"{self.length}; leave stream=yes out to download the files"
+            )
+        return tokens, starts
+
+    def tokens(self, cache: "OrderedDict[RowGroup, np.ndarray]") -> np.ndarray:  # [tokens]
+        """Tokens, read if they are not among those that were read last."""
+        if self not in cache:
+            cache[self] = self.read()[0]
+        cache.move_to_end(self)
+        while len(cache) > 1 and sum(part.nbytes for part in cache.values()) > MAX_CACHED_BYTES:
+            cache.popitem(last=False)
+        return cache[self]
+
+
+def open_streamed(
+    dataset: PinnedDataset,
+    files: Sequence[HubFile],
+    column: str | None,
+    tokens: int | None,
+    cut: float | None,
+) -> TokenStream:
+    """Open the tokens of a data set's files, one after the other; nothing but footers is read.
+
+    Args:
+        dataset: The data set at one commit.
+        files: Those of its files that are read.
+        column: The column of token lists; default: the first with a name that says so.
+        tokens: How many are wanted; files beyond them are not looked at. None is all of them.
+        cut: A share of the tokens near which the beginnings of documents, which are rows, must be known: the
+            row group there is read. None where they do not matter.
+
+    Raises:
+        InterbasisError: A footer does not say how many tokens a row group holds.
+    """
+    groups: list[RowGroup] = []
+    total, done, together = 0, 0, 1 if tokens else MAX_FOOTERS_TOGETHER
+    with ThreadPoolExecutor(MAX_FOOTERS_TOGETHER) as pool:
+        while done < len(files) and (tokens is None or total < tokens):
+            batch = files[done : done + together]
+            for footer in pool.map(lambda file: read_footer(dataset, file), batch):
+                groups += _row_groups(footer, column)
+            total = sum(group.length for group in groups)
+            done, together = done + len(batch), min(2 * together, MAX_FOOTERS_TOGETHER)
+    if not groups:
+        raise InterbasisError(f"the data set {dataset.name} has no tokens")
+    starts = None if cut is None else _starts_near(groups, total - int(total * cut))
+    cache: OrderedDict[RowGroup, np.ndarray] = OrderedDict()
+    pieces = [TokenPiece(group.length, partial(group.tokens, cache)) for group in groups]
+    return TokenStream(JoinedTokens(pieces), starts)
+
+
+def _row_groups(footer: Footer, column: str | None) -> Iterator[RowGroup]:
+    """Row groups that hold tokens."""
+    name = find_column(footer.source, footer.columns, column, COLUMNS)
+    for number in range(footer.metadata.num_row_groups):
+        length = token_files.token_count(footer.metadata.row_group(number), name)
+        if length is None:
+            raise InterbasisError(
+                f"{footer.source} does not say how many tokens its row groups hold (statistics with null "
+                "counts), which streaming requires; leave stream=yes out to download the files"
+            )
+        if length:
+            yield RowGroup(footer, number, name, length)
+
+
+def _starts_near(groups: Sequence[RowGroup], place: int) -> np.ndarray:
+    """Beginnings of rows: of every row group, which begins with a row, and all of the one that holds a place.
+
+    The first row that begins at a place or after it is among them, and so is the last row of all if there is
+    none: what a split is decided by.
+    """
+    starts = np.cumsum([0, *(group.length for group in groups)])
+    number = min(int(np.searchsorted(starts, place, side="right")) - 1, len(groups) - 1)
+    if starts[number] == place:
+        return starts[:-1]
+    return np.union1d(starts[:-1], groups[number].read()[1] + starts[number])
+
+
+def streamed_rows(
+    dataset: PinnedDataset, files: Sequence[HubFile], column: str | None, names: Sequence[str]
+) -> Iterator[object]:
+    """Values of a column, row by row; row groups are read as they come.
+
+    ``names`` serve where no column is named.
+    """
+    for file in files:
+        footer = read_footer(dataset, file)
+        name = find_column(footer.source, footer.columns, column, names)
+        for number in range(footer.metadata.num_row_groups):
+            yield from (row.as_py() for row in footer.read(number, name))
+
+
+def streamed_identity(dataset: PinnedDataset, files: Sequence[HubFile]) -> str:
+    """SHA-256 over the repository, the commit, and the names, sizes and hashes of files; no data are read."""
+    digest = hashlib.sha256(f"{dataset.name} {dataset.commit}\n".encode())
+    for file in files:
+        digest.update(f"{file.path} {file.size} {file.content}\n".encode())
+    return digest.hexdigest()

@@ -10,14 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.data.samples import Pair, Samples, Split, scale_pixels
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 MODES = {"L": 1, "RGB": 3}
 """Modes in which pictures are read, and their numbers of channels."""
+UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
+"""Errors of Pillow for damaged files."""
 
 
 def load(folder: str | Path, split: Split = "train") -> Samples:
@@ -77,16 +79,11 @@ def _format(files: list[Path]) -> tuple[str, tuple[int, int]]:
 
 
 def _pixels(path: Path, mode: str, size: tuple[int, int]) -> np.ndarray:  # uint8 [channels, height, width]
-    with _opened(path) as image:
-        try:
-            values = np.asarray(image.convert(mode))
-        except (OSError, ValueError, SyntaxError) as error:
-            raise InterbasisError(f"could not read {path} as a picture ({error})") from error
+    with _opened(path) as image, Explained(f"could not read {path} as a picture", *UNREADABLE):
+        values = np.asarray(image.convert(mode))
     return values.reshape(size[1], size[0], -1).transpose(2, 0, 1)
 
 
 def _opened(path: Path) -> Image.Image:
-    try:
+    with Explained(f"could not read {path} as a picture", *UNREADABLE):
         return Image.open(path)
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise InterbasisError(f"could not read {path} as a picture ({error})") from error

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.data.arrays import open_npz
 from interbasis.data.download import Remote, fetch
 from interbasis.data.samples import Samples, Split, class_labels, pixel_rows
@@ -76,12 +76,10 @@ def _local_file(path: str | Path | None, remote: Remote) -> Path:
 
 def _read_idx(path: Path) -> np.ndarray:
     """Read an idx file of bytes: two zeros, the type 8, the number of dimensions, the sizes, the values."""
-    try:
+    with Explained(f"could not read {path}", OSError, EOFError, zlib.error, remedy="fetch it again"):
         content = path.read_bytes()
         if path.suffix == ".gz":
             content = gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InterbasisError(f"could not read {path} ({error}); fetch it again") from error
     dimensions = content[3] if content[:3] == b"\0\0\x08" and len(content) > 3 else 0
     shape = np.frombuffer(content[4 : 4 + 4 * dimensions].ljust(4 * dimensions, b"\0"), ">u4").tolist()
     start = 4 + 4 * dimensions

@@ -75,16 +75,13 @@ class Samples:
             raise InterbasisError(
                 f"{self.spec or 'the data'} has {self.length} samples, so the first {count} cannot be taken"
             )
-        lengths = None if self.lengths is None else self.lengths[:count]
-        return replace(self, length=count, lengths=lengths)
+        return self.between(0, count)
 
     def between(self, first: int, last: int) -> "Samples":
         """Samples first … last − 1, which may be none."""
         lengths = None if self.lengths is None else self.lengths[first:last]
-        read = self.read
-        return replace(
-            self, length=last - first, lengths=lengths, read=lambda a, b: read(first + a, first + b)
-        )
+        read = (lambda a, b: self.read(first + a, first + b)) if first else self.read
+        return replace(self, length=last - first, lengths=lengths, read=read)
 
     def all(self) -> Pair:
         """All inputs and labels, in memory."""

@@ -11,34 +11,22 @@ Which tokens are the training and which the test set:
   long for that. part=all reads the whole of it.
 
 `hf:DATASET,stream=yes` downloads nothing: ranges of the files are read at one commit (`data.hub_files`). Of a
-column of tokens, a process reads the row groups that its samples lie in (`data.row_groups`). How many tokens
+column of tokens, a process reads the row groups that its samples lie in. How many tokens
 a text becomes is known only when it is tokenized, so of text the first samples=N are read, from the
 beginning, by every process.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from interbasis.base.errors import InterbasisError
-from interbasis.data.hub_files import parquet_files, pinned, split_files
-from interbasis.data.row_groups import open_streamed, read_footer, streamed_identity, streamed_rows
+from interbasis.data import hub_files, text, tokens
+from interbasis.data.hub_files import split_files
 from interbasis.data.samples import Samples, Split
-from interbasis.data.text import COLUMNS as TEXT_COLUMNS
-from interbasis.data.text import Tokenizer, open_rows, open_text, open_tokenizer
-from interbasis.data.tokens import (
-    COLUMNS,
-    TokenStream,
-    content_identity,
-    open_joined,
-    open_parquet,
-    open_parquets,
-    open_tokens,
-    token_files,
-)
 from interbasis.data.windows import Windows, samples, stride
 from interbasis.data.windows import split as split_documents
 
@@ -74,23 +62,25 @@ def load(
         name = f"{family}:{files[0]}"  # the file that is read, in place of the training set's or the pattern
         source |= {} if _says(files[0], TEST_WORDS) else {"part": "all"}
     request = _Request(name, split, windows, source, tokenizer, count)
-    holds_tokens = family == "tokens" or (
-        family == "hf" and bool(set(COLUMNS) & set(open_parquet(files[0]).schema_arrow.names))
-    )
-    encoder = request.encoder(holds_tokens)
-    request = request.with_first_token(encoder)
+    columns = tokens.COLUMNS if family == "tokens" else ()
+    if family == "hf":
+        columns = tokens.open_parquet(files[0]).schema_arrow.names
+    request, encoder = request.with_tokenizer(columns)
     documents = windows.per == "document" or not (whole or part)
     if is_joined:
-        stream = open_joined(files, column, documents)
+        stream = tokens.open_joined(files, column, documents)
     elif encoder is not None:
-        stream = open_text(files, encoder, column)
+        stream = text.open_text(files, encoder, column)
+    elif family == "hf":
+        stream = tokens.open_parquets(files, column)
     else:
-        stream = open_parquets(files, column) if len(files) > 1 else open_tokens(files[0], column)
+        stream = tokens.open_tokens(files[0], column)
     if documents and stream.starts is None:
         stream = stream.with_documents(request.windows.bos, request.windows.eos)
     folder = files[0].parent  # a tokenizer beside the tokens made them, presumably
     beside = str(folder) if (folder / "tokenizer.json").is_file() else ""
-    return request.samples(stream, encoder, whole, content_identity(files) if is_joined else "", beside)
+    identity = tokens.content_identity(files) if is_joined else ""
+    return request.samples(stream, encoder is not None, whole, identity, beside)
 
 
 @dataclass(frozen=True)
@@ -107,32 +97,31 @@ class _Request:
     count: int | None
     """Number of samples; None is all of them."""
 
-    def encoder(self, holds_tokens: bool) -> Tokenizer | None:
-        """Tokenizer of text; None where the files hold tokens."""
-        if holds_tokens:
-            return None
+    def with_tokenizer(self, columns: Iterable[str]) -> "tuple[_Request, text.Tokenizer | None]":
+        """Tokenizer of text, None where the columns hold tokens, and the same with its first token.
+
+        That is the token that it begins documents with, where none is named.
+        """
+        if set(tokens.COLUMNS) & set(columns):
+            return self, None
         name = self.source.get("tokenizer") or self.tokenizer
         if not name:
             raise InterbasisError(
                 f"{self.name} is text, so a tokenizer is needed: add ,tokenizer=FOLDER (one with "
                 "tokenizer.json)"
             )
-        return open_tokenizer(name)
-
-    def with_first_token(self, encoder: Tokenizer | None) -> "_Request":
-        """The same with the token that a tokenizer begins documents with, where none is named."""
-        is_named = self.windows.bos is not None or self.windows.eos is not None
-        if encoder is None or encoder.bos is None or is_named:
-            return self
-        return replace(self, windows=self.windows.model_copy(update={"bos": encoder.bos}))
+        encoder = text.open_tokenizer(name)
+        if encoder.bos is None or self.windows.bos is not None or self.windows.eos is not None:
+            return self, encoder
+        return replace(self, windows=self.windows.model_copy(update={"bos": encoder.bos})), encoder
 
     def samples(
-        self, stream: TokenStream, encoder: Tokenizer | None, whole: bool, identity: str, beside: str = ""
+        self, stream: tokens.TokenStream, is_text: bool, whole: bool, identity: str, beside: str = ""
     ) -> Samples:
         """Samples with a spec that opens them again; ``beside`` is a tokenizer next to the files."""
         if not (whole or "part" in self.source):
             stream = split_documents(stream, self.windows, self.split, self.name)
-        options = {"tokenizer": self.tokenizer} if encoder else {}
+        options = {"tokenizer": self.tokenizer} if is_text else {}
         for key, value in self.windows.model_dump(exclude_defaults=True).items():
             options[key] = {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
         options |= self.source | {"context": str(self.windows.context)}
@@ -149,29 +138,28 @@ class _Request:
 
 def _streamed(request: _Request, path: str) -> Samples:
     """Samples of a data set of the Hub that is not downloaded."""
-    dataset = pinned(path, request.source.get("revision"))
+    dataset = hub_files.pinned(path, request.source.get("revision"))
     request = replace(request, source=request.source | {"revision": dataset.commit})
-    paths, whole = split_files(request.name, [file.path for file in dataset.files], request.split)
-    files = [dataset.file(path) for path in paths]
+    by_path = {file.path: file for file in dataset.files}
+    paths, whole = split_files(request.name, list(by_path), request.split)
+    files = [by_path[path] for path in paths]
     everything, column = whole or "part" in request.source, request.source.get("column")
-    columns = read_footer(dataset, files[0]).columns
-    encoder = request.encoder(bool(set(COLUMNS) & set(columns)))
-    request = request.with_first_token(encoder)
-    identity = streamed_identity(dataset, files)
-    tokens = None if request.count is None else request.count * stride(request.windows)
+    request, encoder = request.with_tokenizer(hub_files.read_footer(dataset, files[0]).columns)
+    identity = hub_files.streamed_identity(dataset, files)
+    needed = None if request.count is None else request.count * stride(request.windows)
     if encoder is None:
         cut = None if everything else request.windows.held_out
-        stream = open_streamed(dataset, files, column, tokens if everything else None, cut)
-    elif tokens is None or not everything:
+        stream = hub_files.open_streamed(dataset, files, column, needed if everything else None, cut)
+    elif needed is None or not everything:
         remedy = "add samples=N" if everything else "add samples=N and part=all"
         raise InterbasisError(
             f"{request.name} is text, of which only a first part can be streamed; {remedy}, or leave "
             "stream=yes out to download it"
         )
     else:
-        rows = streamed_rows(dataset, files, column, TEXT_COLUMNS)
-        stream = open_rows(f"{column} {identity}", rows, encoder, tokens)
-    return request.samples(stream, encoder, whole, identity)
+        rows = hub_files.streamed_rows(dataset, files, column, text.COLUMNS)
+        stream = text.open_rows(f"{column} {identity}", rows, encoder, needed)
+    return request.samples(stream, encoder is not None, whole, identity)
 
 
 def _check_hub_options(name: str, family: str, source: dict[str, str], windows: Windows) -> None:
@@ -205,9 +193,9 @@ def _windows(name: str, options: dict[str, str]) -> Windows:
 def _files(family: str, path: str, split: Split, revision: str | None) -> tuple[list[Path], bool]:
     """Files of a split, and whether they are the whole of it."""
     if family == "hf":
-        return parquet_files(path, split, revision)
+        return hub_files.parquet_files(path, split, revision)
     if family == "tokens" and _is_many(path):
-        files = token_files(path.replace("{split}", split))
+        files = tokens.token_files(path.replace("{split}", split))
         return (files, True) if "{split}" in path else split_files(f"tokens:{path}", files, split)
     if "{split}" in path:
         return [Path(path.replace("{split}", split))], True

@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from interbasis.base.connection import hub_is_out_of_reach
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
+from interbasis.base.lazy import optional_import
 from interbasis.data.tokens import TokenStream, cached_stream, file_identity, find_column, open_parquet
 
 SEPARATOR = "<|endoftext|>"
@@ -40,32 +41,19 @@ class Tokenizer:
 
     def chat(self) -> Callable[[list[dict[str, str]]], str]:
         """Function that writes messages, each a role and its content, by the tokenizer's chat template."""
-        try:
-            from transformers import AutoTokenizer
-        except ImportError as error:
-            raise InterbasisError(
-                "conversations need the transformers package; install it with: pip install 'interbasis[hf]'"
-            ) from error
-        try:
+        transformers = optional_import("transformers", "conversations need the transformers package")
+        with Explained(f"could not open the tokenizer {self.name}", Exception):
             local = Path(self.name).is_dir() or hub_is_out_of_reach()
-            tokenizer = AutoTokenizer.from_pretrained(self.name, local_files_only=local)
-        except Exception as error:  # whatever a tokenizer's files may cause
-            raise InterbasisError(
-                f"could not open the tokenizer {self.name} ({str(error).splitlines()[0]})"
-            ) from error
+            tokenizer = transformers.AutoTokenizer.from_pretrained(self.name, local_files_only=local)
         if not tokenizer.chat_template:
             raise InterbasisError(
                 f"{self.name} has no chat template, so conversations cannot be written out; give text instead"
             )
 
         def written(messages: list[dict[str, str]]) -> str:
-            try:
+            problem = f"the chat template of {self.name} does not take these messages"
+            with Explained(problem, Exception, remedy="expected a list of role and content"):
                 return str(tokenizer.apply_chat_template(messages, tokenize=False))
-            except Exception as error:  # a template may refuse roles or their order
-                raise InterbasisError(
-                    f"the chat template of {self.name} does not take these messages "
-                    f"({str(error).splitlines()[0]}); expected a list of role and content"
-                ) from error
 
         return written
 
@@ -80,38 +68,26 @@ class Document(NamedTuple):
 def open_tokenizer(name: str | Path) -> Tokenizer:
     """Open a tokenizer: a folder with tokenizer.json or vocab.json and merges.txt, or a Hub id."""
     folder = Path(name)
-    try:
-        import tokenizers
-    except ImportError as error:
+    tokenizers = optional_import("tokenizers", "text needs the tokenizers package")
+    whole, parts = folder / "tokenizer.json", [folder / "vocab.json", folder / "merges.txt"]
+    is_split = not whole.is_file() and all(part.is_file() for part in parts)
+    is_hub_id = not folder.exists() and len(str(name)) > 0 and str(name).count("/") <= 1
+    if not (whole.is_file() or is_split or is_hub_id):
         raise InterbasisError(
-            "text needs the tokenizers package; install it with: pip install 'interbasis[hf]'"
-        ) from error
-    try:
-        if (folder / "tokenizer.json").is_file():
-            engine = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-        elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-            from tokenizers.implementations import ByteLevelBPETokenizer
-
-            files = [str(folder / file) for file in ("vocab.json", "merges.txt")]
-            engine = ByteLevelBPETokenizer.from_file(*files)._tokenizer
-        elif folder.exists() or not str(name) or str(name).count("/") > 1:
-            raise InterbasisError(
-                f"expected a tokenizer at {folder} (tokenizer.json, or vocab.json and merges.txt), "
-                "but there is none"
-            )
+            f"expected a tokenizer at {folder} (tokenizer.json, or vocab.json and merges.txt), "
+            "but there is none"
+        )
+    remedy = "give a folder with tokenizer.json"
+    with Explained(f"could not open the tokenizer {name}", Exception, remedy=remedy):
+        if is_split:
+            engine = tokenizers.implementations.ByteLevelBPETokenizer.from_file(*map(str, parts))._tokenizer
         else:
-            from huggingface_hub import hf_hub_download
+            if is_hub_id:
+                from huggingface_hub import hf_hub_download
 
-            local = hub_is_out_of_reach()
-            fetched = hf_hub_download(str(name), "tokenizer.json", local_files_only=local)
-            engine = tokenizers.Tokenizer.from_file(fetched)
-    except InterbasisError:
-        raise
-    except Exception as error:  # the tokenizers library raises plain Exception
-        raise InterbasisError(
-            f"could not open the tokenizer {name} ({str(error).splitlines()[0]}); give a folder with "
-            "tokenizer.json"
-        ) from error
+                local = hub_is_out_of_reach()
+                whole = Path(hf_hub_download(str(name), whole.name, local_files_only=local))
+            engine = tokenizers.Tokenizer.from_file(str(whole))
     engine.no_truncation()
     engine.no_padding()
     digest = hashlib.sha256(engine.to_str().encode())
@@ -203,10 +179,8 @@ def _json_rows(path: Path, column: str | None) -> Iterator[object]:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
-            try:
+            with Explained(f"{path}, line {number} is not JSON", ValueError, RecursionError):
                 row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise InterbasisError(f"{path}, line {number} is not JSON ({error})") from error
             if not isinstance(row, dict):
                 raise InterbasisError(
                     f"{path}, line {number}: expected an object with text or messages, received "

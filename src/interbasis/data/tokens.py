@@ -9,19 +9,18 @@ processes that each see all files but read a part of them.
 """
 
 import hashlib
-import os
-import shutil
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path, PurePath
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
+from interbasis.base.files import write_atomically
+from interbasis.base.lazy import optional_import
 from interbasis.data.download import cache_folder
 
 RAW = {".uint16": np.uint16, ".u16": np.uint16, ".bin": np.uint16, ".uint32": np.uint32, ".u32": np.uint32}
@@ -71,13 +70,7 @@ def cached_stream(identity: str, documents: Iterable[np.ndarray]) -> TokenStream
     """
     place = cache_folder() / "tokens" / hashlib.sha256(identity.encode()).hexdigest()[:24]
     if not (place / "starts.npy").is_file():
-        try:
-            _write_stream(place, documents)
-        except OSError as error:
-            raise InterbasisError(
-                f"could not write tokens to {place} ({error.strerror or error}); set INTERBASIS_CACHE to a "
-                "folder with room"
-            ) from error
+        _write_stream(place, documents)
     if not (place / "tokens.uint32").stat().st_size:
         return TokenStream(np.zeros(0, np.uint32), np.zeros(0, np.int64))
     tokens = np.memmap(place / "tokens.uint32", np.uint32, "r")
@@ -85,32 +78,26 @@ def cached_stream(identity: str, documents: Iterable[np.ndarray]) -> TokenStream
 
 
 def _write_stream(place: Path, documents: Iterable[np.ndarray]) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    outer = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
-    temporary = outer / place.name  # with the mode that the umask leaves, which the outer one does not have
-    try:
-        temporary.mkdir()
-        starts, total = [], 0
-        with open(temporary / "tokens.uint32", "wb") as file:
+    """Write the tokens, then the beginnings of documents, which say that the tokens are whole."""
+    ends = [0]
+
+    def write(path: Path) -> None:
+        with open(path, "wb") as file:
             for document in documents:
                 if len(document):
-                    starts.append(total)
-                    total += len(document)
+                    ends.append(ends[-1] + len(document))
                     file.write(np.ascontiguousarray(document, np.uint32).data)
-            file.flush()
-            os.fsync(file.fileno())
-        np.save(temporary / "starts.npy", np.array(starts, np.int64))
-        if (place / "starts.npy").is_file():  # another process was faster, and may be reading it
-            return
-        if place.exists():  # left by another attempt
-            shutil.rmtree(place)
-        try:
-            temporary.rename(place)
-        except OSError:
-            if not (place / "starts.npy").is_file():
-                raise
-    finally:
-        shutil.rmtree(outer, ignore_errors=True)
+
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InterbasisError(
+            f"could not write tokens to {place} ({error.strerror or error}); set INTERBASIS_CACHE to a "
+            "folder with room"
+        ) from error
+    write_atomically(place / "tokens.uint32", write)
+    starts = np.array(ends[:-1], np.int64)
+    write_atomically(place / "starts.npy", lambda path: np.save(path, starts))
 
 
 def file_identity(*paths: Path) -> str:
@@ -158,10 +145,8 @@ def open_tokens(path: Path, column: str | None = None) -> TokenStream:
 
 def _npy_array(path: Path) -> np.ndarray:
     """Tokens of an npy file, all dimensions in one: rows follow each other."""
-    try:
+    with Explained(f"could not read {path} as an npy file of plain numbers", OSError, ValueError, EOFError):
         tokens = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InterbasisError(f"could not read {path} as an npy file of plain numbers ({error})") from error
     if tokens.dtype.kind not in "iu" or not tokens.size:
         raise InterbasisError(
             f"{path}: expected integer tokens, received {tokens.dtype} of shape {list(tokens.shape)}"
@@ -183,45 +168,28 @@ def open_parquets(paths: Sequence[Path], column: str | None = None) -> TokenStre
     return cached_stream(f"tokens {column}\n{file_identity(*paths)}", rows())
 
 
-class TokenPiece(Protocol):
+class TokenPiece(NamedTuple):
     """Piece of a stream: a file, or a part of one."""
 
-    @property
-    def tokens(self) -> np.ndarray:  # [tokens]
-        """Tokens, read when they are asked for."""
-
-    @property
-    def length(self) -> int:
-        """Number of tokens, known without reading them."""
+    length: int
+    """Number of tokens, known without reading them."""
+    read: Callable[[], np.ndarray]  # [tokens]
 
 
-@dataclass(frozen=True, eq=False)
-class TokenFile:
-    """File of a stream."""
+def _piece(path: Path, column: str | None) -> TokenPiece:
+    """File of a stream, memory-mapped when it is read."""
 
-    path: Path
-    column: str | None = None
+    def read() -> np.ndarray:
+        return _opened_tokens(path, column, path.stat().st_mtime_ns if path.is_file() else 0)
 
-    @property
-    def tokens(self) -> np.ndarray:  # [tokens]
-        """Tokens, memory-mapped."""
-        written = self.path.stat().st_mtime_ns if self.path.is_file() else 0
-        return _opened_tokens(self.path, self.column, written)
-
-    @cached_property
-    def length(self) -> int:
-        """Number of tokens, from a parquet file's footer where that says it; else from the file."""
-        if self.path.suffix != ".parquet":
-            return len(open_tokens(self.path).tokens)
-        file = open_parquet(self.path)
-        name = find_column(self.path, file.schema_arrow.names, self.column, COLUMNS)
-        groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
-        total = 0
-        for count in (token_count(group, name) for group in groups):
-            if count is None:
-                return len(open_parquets([self.path], self.column).tokens)
-            total += count
-        return total
+    if path.suffix != ".parquet":
+        return TokenPiece(len(open_tokens(path).tokens), read)
+    file = open_parquet(path)
+    name = find_column(path, file.schema_arrow.names, column, COLUMNS)
+    groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
+    counts = [token_count(group, name) for group in groups]  # where the footer says it
+    length = sum(filter(None, counts)) if None not in counts else len(read())
+    return TokenPiece(length, read)
 
 
 @lru_cache(maxsize=MAX_OPEN_FILES)
@@ -251,7 +219,7 @@ class JoinedTokens:
         places = np.atleast_1d(np.asarray(index)) + self._first
         numbers = np.searchsorted(self._ends, places, side="right")
         tokens = [
-            self._pieces[k].tokens[place - self._ends[k]]  # counted from its end
+            self._pieces[k].read()[place - self._ends[k]]  # counted from its end
             for k, place in zip(numbers, places, strict=True)
         ]
         return np.array(tokens) if isinstance(index, np.ndarray) else tokens[0]
@@ -262,7 +230,7 @@ class JoinedTokens:
         while place < self._last:
             piece, end = self._pieces[number], int(self._ends[number])
             start = end - piece.length
-            parts.append(piece.tokens[place - start : min(self._last, end) - start])
+            parts.append(piece.read()[place - start : min(self._last, end) - start])
             number, place = number + 1, end
         return np.concatenate(parts).astype(dtype) if dtype else np.concatenate(parts)
 
@@ -274,7 +242,7 @@ def open_joined(paths: Sequence[Path], column: str | None, documents: bool) -> T
     """
     if documents and all(path.suffix == ".parquet" for path in paths):
         return open_parquets(paths, column)
-    return TokenStream(JoinedTokens([TokenFile(path, column) for path in paths]))
+    return TokenStream(JoinedTokens([_piece(path, column) for path in paths]))
 
 
 def token_files(path: str) -> list[Path]:
@@ -330,21 +298,15 @@ def token_count(group: Any, column: str) -> int | None:
 def open_parquet(path: Path) -> Any:
     """Open a parquet file, for reading a batch of rows at a time."""
     parquet, arrow_error = parquet_module(path)
-    try:
+    with Explained(f"could not read {path} as a parquet file", OSError, arrow_error):
         return parquet.ParquetFile(path)
-    except (OSError, arrow_error) as error:
-        raise InterbasisError(f"could not read {path} as a parquet file ({error})") from error
 
 
 def parquet_module(path: PurePath) -> tuple[Any, type[Exception]]:
     """pyarrow's module for parquet files, needed for a file, and the class of its errors."""
-    try:
-        import pyarrow.parquet as parquet  # type: ignore[import-untyped]
-        from pyarrow import ArrowException
-    except ImportError as error:
-        raise InterbasisError(
-            f"reading {path} needs pyarrow; install it with: pip install 'interbasis[parquet]'"
-        ) from error
+    parquet = optional_import("pyarrow.parquet", f"reading {path} needs pyarrow", "parquet")
+    from pyarrow import ArrowException
+
     return parquet, ArrowException
 
 

@@ -30,9 +30,9 @@ from interbasis.models import mlp, modadd, residual
 from interbasis.models.module import from_torch
 from interbasis.network.network import Network
 
-CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
-SHIPPED = CHECKPOINTS / "modadd-seed0.safetensors"
-SHIPPED_CONV = CHECKPOINTS / "cifar10-conv-seed0.safetensors"
+WEIGHTS = Path(__file__).parents[1] / "weights"
+SHIPPED = WEIGHTS / "modadd-seed0.safetensors"
+SHIPPED_CONV = WEIGHTS / "cifar10-conv-seed0.safetensors"
 MODELS = (
     "modadd:PATH, cifar10-conv:PATH (without a path, those that are shipped), mlp:PATH, "
     "hf:FOLDER-OR-HUB-ID or python:MODULE:FUNCTION"

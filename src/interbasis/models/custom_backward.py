@@ -11,8 +11,6 @@ from the example: numbers of the example may lie exactly at a kink (black pixels
 bias), where the derivative depends on the side it is taken from.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
@@ -38,48 +36,25 @@ def has_custom_backward(
     ``output_number`` is that of the output among all that it returns, ``dtype`` the shortest type that it
     computes in. False where that cannot be said: types shorter than float32, modules that autograd refuses.
     """
-    if dtype not in STEPS:
-        return False
-    step, allowed = STEPS[dtype]
     try:
-        return all(
-            _Point(module, example, output_number, seed).differs(step, allowed) for seed in range(DRAWS)
-        )
+        limits = STEPS[dtype]
+        return all(_differs(module, example, output_number, seed, limits) for seed in range(DRAWS))
     except Exception:  # somebody else's code
         return False
 
 
-@dataclass(frozen=True)
-class _Point:
-    """Point beside the example, and the random numbers that belong to it."""
+def _differs(
+    module: nn.Module, example: Tensor, output_number: int, seed: int, limits: tuple[float, float]
+) -> bool:
+    """Whether the two sides differ at a random point beside the example, in a random direction."""
 
-    module: nn.Module
-    example: Tensor
-    output_number: int
-    seed: int
-
-    def differs(self, step: float, allowed: float) -> bool:
-        y, x, directions = self._outputs(0.0, recorded=True)
-        v = torch.randn(y.shape, generator=torch.Generator().manual_seed(self.seed)).to(y)
-        gradients: tuple[Tensor | None, ...] = (None,) * len(x)
-        if y.requires_grad:
-            gradients = torch.autograd.grad((v * y).sum(), x, allow_unused=True)
-        terms = [g * d for g, d in zip(gradients, directions, strict=True) if g is not None]
-        along = sum(term.sum().item() for term in terms)
-        size = sum(term.square().sum().item() for term in terms) ** 0.5
-        above, below = (self._outputs(sign * step)[0] for sign in (1, -1))
-        actual = (v * (above - below)).sum().item() / (2 * step)
-        most = allowed * max(abs(actual), size) + ROUNDING * (v * above).norm().item()
-        return abs(actual - along) > most
-
-    def _outputs(self, step: float, *, recorded: bool = False) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    def outputs(step: float, *, recorded: bool = False) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """y(x + step · d), x and d; with a graph for autograd where it is recorded."""
-        random = torch.Generator().manual_seed(self.seed)
-        directions = []
-        with converted(self.module, torch.float64):
-            inputs = self.example.double() if self.example.is_floating_point() else self.example
+        random, directions = torch.Generator().manual_seed(seed), []
+        with converted(module, torch.float64):
+            inputs = example.double() if example.is_floating_point() else example
             inputs = inputs.detach().clone()
-            x = [inputs] if inputs.is_floating_point() else self._embeddings()
+            x = [inputs] if inputs.is_floating_point() else _embeddings(module)
             for tensor in x:
                 size = tensor.std().nan_to_num().item() or 1.0
                 offset, d = size * torch.randn(2, *tensor.shape, generator=random).to(tensor)
@@ -88,10 +63,25 @@ class _Point:
                 directions.append(d)
             with torch.set_grad_enabled(recorded):
                 copied = inputs + 0 if inputs.is_floating_point() else inputs  # it may compute in place
-                return tree_leaves(self.module(copied))[self.output_number], x, directions
+                return tree_leaves(module(copied))[output_number], x, directions
 
-    def _embeddings(self) -> list[Tensor]:
-        """Weights that tokens are embedded with; all weights where the module has no `nn.Embedding`."""
-        embeddings = [part.weight for part in self.module.modules() if isinstance(part, nn.Embedding)]
-        weights = embeddings or [p for p in self.module.parameters() if p.is_floating_point()]
-        return list({id(weight): weight for weight in weights}.values())
+    step, allowed = limits
+    y, x, directions = outputs(0.0, recorded=True)
+    v = torch.randn(y.shape, generator=torch.Generator().manual_seed(seed)).to(y)
+    gradients: tuple[Tensor | None, ...] = (None,) * len(x)
+    if y.requires_grad:
+        gradients = torch.autograd.grad((v * y).sum(), x, allow_unused=True)
+    terms = [g * d for g, d in zip(gradients, directions, strict=True) if g is not None]
+    along = sum(term.sum().item() for term in terms)
+    size = sum(term.square().sum().item() for term in terms) ** 0.5
+    above, below = (outputs(sign * step)[0] for sign in (1, -1))
+    actual = (v * (above - below)).sum().item() / (2 * step)
+    most = allowed * max(abs(actual), size) + ROUNDING * (v * above).norm().item()
+    return abs(actual - along) > most
+
+
+def _embeddings(module: nn.Module) -> list[Tensor]:
+    """Weights that tokens are embedded with; all weights where the module has no `nn.Embedding`."""
+    embeddings = [part.weight for part in module.modules() if isinstance(part, nn.Embedding)]
+    weights = embeddings or [p for p in module.parameters() if p.is_floating_point()]
+    return list({id(weight): weight for weight in weights}.values())

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.base.files import write_atomically
 from interbasis.models.module import from_torch
 from interbasis.models.sequential import ELEMENTWISE, FAMILY, IDENTITIES
@@ -28,8 +28,12 @@ from interbasis.network.network import Network
 
 __all__ = ["load", "load_module", "save"]
 
+Contents = tuple[dict[str, Tensor], dict[str, Any]]
+"""Tensors by name, and the architecture."""
 KNOWN = {kind.__name__: kind for kind in (nn.Linear, nn.Flatten, *ELEMENTWISE, *IDENTITIES)}
 """Modules that a checkpoint may be made of."""
+NOT_STORED = ("inplace", "device", "dtype")
+"""Arguments of modules that a checkpoint leaves out."""
 
 
 def architecture(module: nn.Sequential, data: str = "") -> dict[str, Any]:
@@ -42,9 +46,8 @@ def architecture(module: nn.Sequential, data: str = "") -> dict[str, Any]:
     Returns:
         Names and arguments of its layers.
     """
-    return {"family": FAMILY, "layers": [_description(layer) for layer in module]} | (
-        {"data": data} if data else {}
-    )
+    layers = [_description(layer) for layer in module]
+    return {"family": FAMILY, "layers": layers} | ({"data": data} if data else {})
 
 
 def save(
@@ -113,25 +116,30 @@ def training_data(path: str | Path) -> str:
     return str(_read(Path(path))[1].get("data") or "")
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _read(path: Path) -> Contents:
+    refusal = "{} is not an MLP checkpoint: {}; save one with interbasis.mlp.save"
+    return read_checkpoint(path, FAMILY, "an MLP checkpoint", refusal)
+
+
+def read_checkpoint(path: Path, family: str, kind: str, refusal: str) -> Contents:
+    """Tensors and architecture of a checkpoint of a family.
+
+    ``kind`` is its name in messages, ``refusal`` the message for another, with places for path and reason.
+    """
     if not path.is_file():
         raise InterbasisError(f"expected a safetensors checkpoint at {path}, but there is no such file")
-    try:
-        with safe_open(path, "pt") as file:
-            about = (file.metadata() or {}).get("architecture")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise InterbasisError(
-            f"could not read {path} as an MLP checkpoint in safetensors format ({error})"
-        ) from error
+    problem = f"could not read {path} as {kind} in safetensors format"
+    with Explained(problem, OSError, SafetensorError), safe_open(path, "pt") as file:
+        about = (file.metadata() or {}).get("architecture")
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     try:
         architecture = json.loads(about or "")
-        if architecture["family"] == FAMILY:
+        if architecture["family"] == family:
             return tensors, architecture
         reason = f"its family is {architecture['family']!r}"
     except (ValueError, KeyError, TypeError):
         reason = "its metadata have no architecture"
-    raise InterbasisError(f"{path} is not an MLP checkpoint: {reason}; save one with interbasis.mlp.save")
+    raise InterbasisError(refusal.format(path, reason))
 
 
 def _description(layer: nn.Module) -> dict[str, Any]:
@@ -140,9 +148,7 @@ def _description(layer: nn.Module) -> dict[str, Any]:
         raise InterbasisError(
             f"an MLP checkpoint is an nn.Sequential of {', '.join(KNOWN)}; received {kind.__name__}"
         )
-    wanted = [
-        name for name in inspect.signature(kind).parameters if name not in ("inplace", "device", "dtype")
-    ]
+    wanted = (name for name in inspect.signature(kind).parameters if name not in NOT_STORED)
     arguments = {name: getattr(layer, name) for name in wanted if hasattr(layer, name)}
     if isinstance(layer, nn.Linear):
         arguments["bias"] = layer.bias is not None

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.data.modadd import pairs, split
 from interbasis.models.embedding import TokenEmbedding
 from interbasis.models.matrices import changed_matrices
@@ -67,12 +67,9 @@ def load(path: str | Path) -> Network:
     Raises:
         InterbasisError: The file cannot be read, or tensors are missing or of another shape.
     """
-    try:
+    problem = f"could not read {path} as a modular-addition checkpoint in safetensors format"
+    with Explained(problem, OSError, SafetensorError):
         weights = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InterbasisError(
-            f"could not read {path} as a modular-addition checkpoint in safetensors format ({error})"
-        ) from error
     return from_weights(weights, str(path))
 
 

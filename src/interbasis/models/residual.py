@@ -10,7 +10,6 @@ and `output`. Checkpoints are safetensors of the module's state, with its widths
 ``architecture``.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from copy import deepcopy
@@ -18,27 +17,18 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.models.matrices import changed_copy
-from interbasis.models.mlp import write_checkpoint
+from interbasis.models.mlp import read_checkpoint, write_checkpoint
+from interbasis.network import stencil_section as stencils
 from interbasis.network.cores import Elementwise
 from interbasis.network.network import Network, NodeLayer, Prefix
 from interbasis.network.prefix import with_constant
 from interbasis.network.stencil import Stencil
-from interbasis.network.stencil_section import (
-    StencilSection,
-    add_taps,
-    averaging_section,
-    flattened_taps,
-    kernel_taps,
-    linear_section,
-    one_tap,
-    patch_matrix,
-)
+from interbasis.network.stencil_section import StencilSection, add_taps, kernel_taps, patch_matrix
 from interbasis.network.window import Grid, SlidingWindow
 
 FAMILY = "residual convolutional network"
@@ -118,12 +108,14 @@ def network(module: Residual) -> Network:
         sections += _block(block, sections[-1].target, f"blocks.{k}.conv2", name)
     pooled = Stencil.adaptive(sections[-1].stencil.target, (1, 1))
     head = NodeLayer("head", 1 + module.widths[-1], grid=(1, 1))
-    sections.append(averaging_section(sections[-1].target, head, pooled, like))
+    sections.append(stencils.averaging_section(sections[-1].target, head, pooled, like))
     stencil = Stencil.flattened((1, 1))
     matrix = patch_matrix(stencil, 1 + module.classes, head.width, like)
-    add_taps(matrix, stencil, flattened_taps(module.head.weight.detach(), module.widths[-1]), 1, 1)
+    taps = stencils.flattened_taps(module.head.weight.detach(), module.widths[-1])
+    add_taps(matrix, stencil, taps, 1, 1)
     matrix[0, 0], matrix[1:, 0] = 1, module.head.bias.detach()
-    sections.append(linear_section(head, NodeLayer("output", 1 + module.classes, grid=()), matrix, stencil))
+    output = NodeLayer("output", 1 + module.classes, grid=())
+    sections.append(stencils.linear_section(head, output, matrix, stencil))
     prefix = Pixels(module.channels, grid, like.dtype)
     return Network(
         prefix,
@@ -163,7 +155,7 @@ def _block(block: ResidualBlock, source: NodeLayer, middle: str, end: str) -> li
     stencil, centre = stencil.with_taps(Stencil.pointwise(stencil.source))
     target = NodeLayer(end, 1 + width, grid=stencil.target)
     read = _convolution(second, stencil, between.width)
-    add_taps(read, stencil, one_tap(torch.eye(width, dtype=like.dtype)), 0, 1 + width, centre)
+    add_taps(read, stencil, torch.eye(width, dtype=like.dtype)[:, None], 0, 1 + width, centre)
     skip = patch_matrix(stencil, target.width, between.width, like)
     return [*sections, _rectified(between, target, skip, read, stencil)]
 
@@ -194,19 +186,9 @@ def load_module(path: str | Path) -> tuple[Residual, str]:
     Raises:
         InterbasisError: The file cannot be read, or its tensors do not match its architecture.
     """
-    if not Path(path).is_file():
-        raise InterbasisError(f"expected a safetensors checkpoint at {path}, but there is no such file")
-    try:
-        with safe_open(path, "pt") as file:
-            about = json.loads((file.metadata() or {})["architecture"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if about["family"] != FAMILY:
-            raise KeyError(f"its family is {about['family']}")
+    kind, remedy = f"a checkpoint of a {FAMILY}", "expected one that interbasis train cifar10-conv wrote"
+    tensors, about = read_checkpoint(Path(path), FAMILY, kind, f"{{}} is not {kind} ({{}}); {remedy}")
+    with Explained(f"{path} is not {kind}", ValueError, KeyError, TypeError, RuntimeError, remedy=remedy):
         module = Residual(about["channels"], about["size"], tuple(about["widths"]), about["classes"])
         module.load_state_dict(tensors)
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise InterbasisError(
-            f"{path} is not a checkpoint of a {FAMILY} ({error}); expected one that interbasis train "
-            "cifar10-conv wrote"
-        ) from error
     return module.eval(), str(about.get("data") or "")

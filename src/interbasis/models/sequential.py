@@ -12,12 +12,12 @@ alone, and the example has rows of different sizes, so that a hook that clips or
 from collections.abc import Iterator
 from copy import deepcopy
 from math import prod
-from typing import TypeGuard, cast
+from typing import Any, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.models.own_output import evaluation_mode, own_output, parts_with_hooks
 from interbasis.network.cores import Core, Elementwise, General, Linear
 from interbasis.network.cores.activations import bare
@@ -30,6 +30,7 @@ ELEMENTWISE = (
     nn.Softsign, nn.Mish, nn.Hardtanh, nn.ReLU6, nn.Hardswish, nn.LogSigmoid, nn.Tanhshrink,
     nn.Softshrink,
 )  # fmt: skip
+CLOSED_FORMS = (nn.PReLU, *ELEMENTWISE)
 IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.AlphaDropout)
 """Modules that return their input in evaluation mode."""
 COMPUTING = (nn.modules.conv._ConvNd, nn.modules.rnn.RNNBase, nn.MultiheadAttention, nn.Transformer)
@@ -100,19 +101,14 @@ def is_plain(module: nn.Module) -> bool:
 def from_sequential(module: nn.Module, example: Tensor | None, *, general: bool) -> Network:
     """Network of an `nn.Sequential`; its outputs are compared with the module's own."""
     with evaluation_mode(module):
-        network, prefix = _network(module, general)
-    _check_agreement(network, prefix, module, example)
+        network = _network(module, general)
+    _check_agreement(network, module, example)
     return network
 
 
-def _network(module: nn.Module, general: bool) -> tuple[Network, RowPrefix]:
+def _network(module: nn.Module, general: bool) -> Network:
     modules = [(name, m) for name, m in _flatten(module, "") if not _computes_as(m, *IDENTITIES)]
     starts = [i for i, (_, m) in enumerate(modules) if _computes_as(m, nn.Linear)]
-    if not starts:
-        raise InterbasisError(
-            f"expected an nn.Sequential with at least one nn.Linear, received {type(module).__name__}; "
-            "put the layers of a module of your own into an nn.Sequential"
-        )
     linears = [cast(nn.Linear, modules[i][1]) for i in starts]
     nodes = [NodeLayer(f"linear.{k}", linear.in_features + 1) for k, linear in enumerate(linears)]
     sections: list[Section] = []
@@ -128,7 +124,7 @@ def _network(module: nn.Module, general: bool) -> tuple[Network, RowPrefix]:
     before = [_snapshot(m) for _, m in modules[: starts[0]]]
     rows_only = next(filter(None, (_rows_only(name, m) for name, m in modules[starts[0] :])), "")
     prefix = RowPrefix(before, linears[0].in_features, linears[0].weight.dtype, rows_only)
-    return Network(prefix, tuple(sections), family=FAMILY), prefix
+    return Network(prefix, tuple(sections), family=FAMILY)
 
 
 def _flatten(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
@@ -156,13 +152,6 @@ def _snapshot(module: nn.Module) -> nn.Module:
     return module
 
 
-def _with_features_last(module: nn.Module) -> nn.Module:
-    """A copy of a module after a Linear."""
-    if not _is_per_feature(module):
-        return _snapshot(module)
-    return PerFeaturePReLU(module) if isinstance(module, nn.PReLU) else PerFeatureNorm(module)
-
-
 @torch.no_grad()
 def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool) -> tuple[Core, Tensor]:
     """The non-linearity between one Linear and the next, and its value at 0."""
@@ -174,9 +163,7 @@ def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool
                 f"module {name!r} is a {type(module).__name__} without running statistics, which takes those "
                 "of the batch in evaluation, too, so samples would mix; expected track_running_stats=True"
             )
-    mixing = [
-        (n, m) for n, m in modules if not _is_per_feature(m) and not _computes_as(m, nn.PReLU, *ELEMENTWISE)
-    ]
+    mixing = [(n, m) for n, m in modules if not _is_per_feature(m) and not _computes_as(m, *CLOSED_FORMS)]
     if mixing and not general:
         name, module = mixing[0]
         raise InterbasisError(
@@ -185,10 +172,16 @@ def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool
         )
     if not modules:
         return Linear(), zeros
-    steps = [_with_features_last(m) for _, m in modules]
+    steps: list[nn.Module] = []
+    for _, module in modules:
+        per_feature: Any = PerFeaturePReLU if isinstance(module, nn.PReLU) else PerFeatureNorm
+        steps.append(per_feature(module) if _is_per_feature(module) else _snapshot(module))
     function = steps[0] if len(steps) == 1 else nn.Sequential(*steps)
     if not mixing:
-        return Elementwise(function), _at_zero(bare(function), zeros, modules)
+        names = ", ".join(f"{name!r} ({type(module).__name__})" for name, module in modules)
+        expected = f"modules that take the {len(zeros)} values of the linear layer before them"
+        with Explained(f"expected {expected}, received {names}", RuntimeError):
+            return Elementwise(function), bare(function)(zeros)
     if not _acts_on_rows(function, zeros):
         raise InterbasisError(
             f"module {mixing[0][0]!r} ({type(mixing[0][1]).__name__}) does not treat its last dimension "
@@ -197,17 +190,6 @@ def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool
     centred = _Centred(function)
     name = " → ".join(type(m).__name__ for m in steps)
     return General(centred, name, mixes_positions=False), centred.at_zero(zeros)
-
-
-def _at_zero(function: nn.Module, zeros: Tensor, modules: list[tuple[str, nn.Module]]) -> Tensor:
-    try:
-        return function(zeros)
-    except RuntimeError as error:
-        names = ", ".join(f"{name!r} ({type(module).__name__})" for name, module in modules)
-        raise InterbasisError(
-            f"expected modules that take the {len(zeros)} values of the linear layer before them, received "
-            f"{names}: {error}"
-        ) from error
 
 
 def _is_late_flatten(module: nn.Module) -> bool:
@@ -278,10 +260,10 @@ def _section(linear: nn.Linear, core: Core, at_zero: Tensor, source: NodeLayer, 
     return Section(source, target, skip, affine, write, core)
 
 
-def _check_agreement(network: Network, prefix: RowPrefix, module: nn.Module, example: Tensor | None) -> None:
+def _check_agreement(network: Network, module: nn.Module, example: Tensor | None) -> None:
     """Compare outputs; where no inputs are known to do that with, refuse what hooks may have changed."""
-    inputs = random_inputs(prefix) if example is None else example
-    error = None if inputs is None else _output_error(network, prefix, module, inputs)
+    inputs = random_inputs(cast(RowPrefix, network.prefix)) if example is None else example
+    error = None if inputs is None else _output_error(network, module, inputs)
     if error is None and example is not None:
         raise InterbasisError(
             f"the module and its network could not be compared on the example {list(example.shape)}: the "
@@ -302,10 +284,10 @@ def _check_agreement(network: Network, prefix: RowPrefix, module: nn.Module, exa
         )
 
 
-def _output_error(network: Network, prefix: RowPrefix, module: nn.Module, inputs: Tensor) -> float | None:
+def _output_error(network: Network, module: nn.Module, inputs: Tensor) -> float | None:
     """Relative error of the outputs where that is more than allowed, else 0; None where it is unknown."""
     for dtype, allowed in MAX_RELATIVE_ERRORS.items():
-        converted = prefix.converted(inputs.to(network.device))
+        converted = cast(RowPrefix, network.prefix).converted(inputs.to(network.device))
         converted = converted.to(dtype) if converted.is_floating_point() else converted
         try:
             with torch.no_grad():

@@ -75,29 +75,26 @@ class Assembly:
         self.sections: list[Section] = []
         self.layout = StreamLayout(name, x=width)
 
-    def zeros(self, *shape: int) -> Tensor:
-        return self.like.new_zeros(shape)
-
     def eye(self, size: int) -> Tensor:
         return torch.eye(size, dtype=self.like.dtype, device=self.like.device)
 
     def carry(self, target: StreamLayout, **streams: str) -> Tensor:
         """P: the constant and the streams target=source, unchanged."""
-        skip = self.zeros(target.node.width, self.layout.node.width)
+        skip = self.like.new_zeros(target.node.width, self.layout.node.width)
         skip[0, 0] = 1
         for to, source in streams.items():
             skip[target.slices[to], self.layout.slices[source]] = self.eye(self.layout.sizes[source])
         return skip
 
     def reading(self, stream: str, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        read = self.zeros(len(weight), self.layout.node.width)
+        read = self.like.new_zeros(len(weight), self.layout.node.width)
         read[:, self.layout.slices[stream]] = weight
         if bias is not None:
             read[:, 0] = bias
         return read
 
     def writing(self, target: StreamLayout, stream: str, weight: Tensor) -> Tensor:
-        write = self.zeros(target.node.width, weight.shape[1])
+        write = self.like.new_zeros(target.node.width, weight.shape[1])
         write[target.slices[stream]] = weight
         return write
 
@@ -145,7 +142,7 @@ class Assembly:
         reading = self.reading(stream, read.weight, read.bias)
         rows = torch.arange(target.node.width)[target.slices["heads"]]
         skip[rows[heads.used :]] = reading[heads.normed :]
-        write = self.zeros(target.node.width, heads.normed)
+        write = self.like.new_zeros(target.node.width, heads.normed)
         write[rows[: heads.used], : heads.used] = self.eye(heads.used)
         core = HeadNorm(heads.width, heads.epsilon)
         self.step(target, skip, reading[: heads.normed], write, core)
@@ -155,16 +152,17 @@ class Assembly:
         d = self.width
         attention_in = StreamLayout(f"attn_in.{k}", normalised=d, x=d)
         self.normalise(block.norm1, "x", f"ln1_out.{k}", attention_in, x="x")
-        middle, end = _before(block.norm2, "ln2", "mlp_in", k), StreamLayout(following, x=d)
+        middle = f"{'mlp_in' if block.norm2 is None else 'ln2'}.{k}"
+        end = StreamLayout(following, x=d)
         if block.mlp is None:
-            self._residual(block.attention, block.norm1, block.after_attention, ("post1", k), end)
+            self._residual(block.attention, block.norm1, block.after_attention, f"post1.{k}", end)
             return
         if not block.parallel:
             target = StreamLayout(middle, x=d)
-            self._residual(block.attention, block.norm1, block.after_attention, ("post1", k), target)
+            self._residual(block.attention, block.norm1, block.after_attention, f"post1.{k}", target)
             mlp_in = StreamLayout(f"mlp_in.{k}", normalised=d, x=d)
             self.normalise(block.norm2, "x", f"ln2_out.{k}", mlp_in, x="x")
-            self._residual(block.mlp, block.norm2, block.after_mlp, ("post2", k), end)
+            self._residual(block.mlp, block.norm2, block.after_mlp, f"post2.{k}", end)
             return
         mlp_in = StreamLayout(f"mlp_in.{k}", normalised=d, y=d)
         if block.norm2 is block.norm1 is not None:
@@ -175,42 +173,27 @@ class Assembly:
         self.branch(block.mlp, block.norm2, end, "x", x="y")
 
     def _residual(
-        self,
-        branch: Branch,
-        norm: Norm | None,
-        after: Norm | None,
-        name: tuple[str, int],
-        target: StreamLayout,
+        self, branch: Branch, norm: Norm | None, after: Norm | None, name: str, target: StreamLayout
     ) -> None:
         """x + branch(x), or x + after(branch(x)), where the last section is linear."""
         if after is None:
             self.branch(branch, norm, target, "x", x="x")
             return
-        d, (word, k) = self.width, name
-        self.branch(branch, norm, StreamLayout(f"{word}.{k}", branch=d, x=d), "branch", x="x")
-        added = StreamLayout(f"{word}_add.{k}", normalised=d, x=d)
-        self.normalise(after, "branch", f"{word}_out.{k}", added, x="x")
+        d = self.width
+        self.branch(branch, norm, StreamLayout(name, branch=d, x=d), "branch", x="x")
+        added = StreamLayout(name.replace(".", "_add."), normalised=d, x=d)
+        self.normalise(after, "branch", name.replace(".", "_out."), added, x="x")
         skip = self.carry(target, x="x")
         skip[target.slices["x"], added.slices["normalised"]] = torch.diag(after.gain)
         skip[target.slices["x"], 0] += after.bias
-        self.step(target, skip, self.zeros(0, skip.shape[1]), self.zeros(len(skip), 0), Linear())
-
-
-def _before(norm: Norm | None, before_norm: str, before_branch: str, k: int) -> str:
-    return f"{before_branch if norm is None else before_norm}.{k}"
+        self.step(target, skip, skip[:0], skip[:, :0], Linear())
 
 
 def entrance(model: ModelParts, k: int) -> str:
     """Name of the node layer where block k begins; after the last block, that of the end."""
     if k < len(model.blocks):
-        return _before(model.blocks[k].norm1, "ln1", "attn_in", k)
+        return f"{'attn_in' if model.blocks[k].norm1 is None else 'ln1'}.{k}"
     return "unembed" if model.norm is None else "ln_final"
-
-
-def assemble(model: ModelParts, output: bool = False, **about: Any) -> Network:
-    """Network of a model; its last node layer is `unembed`, or `output` where that is asked for."""
-    blocks = [section for k in range(len(model.blocks)) for section in block_sections(model, k)]
-    return around(model, blocks, output, **about)
 
 
 def block_sections(model: ModelParts, k: int) -> tuple[Section, ...]:
@@ -221,25 +204,26 @@ def block_sections(model: ModelParts, k: int) -> tuple[Section, ...]:
     return tuple(assembly.sections)
 
 
-def around(model: ModelParts, blocks: Sequence[Section], output: bool, **about: Any) -> Network:
-    """Network of a model whose blocks are these sections: embedding before, norm and logits after."""
+def assemble(
+    model: ModelParts, output: bool = False, blocks: Sequence[Section] | None = None, **about: Any
+) -> Network:
+    """Network of a model; its last node layer is `unembed`, or `output` where that is asked for.
+
+    ``blocks`` are the sections of its blocks, where they are known.
+    """
+    if blocks is None:
+        blocks = [section for k in range(len(model.blocks)) for section in block_sections(model, k)]
     like = model.unembedding.weight
     end = Assembly(like, like.shape[1], entrance(model, len(model.blocks)))
     end.normalise(model.norm, "x", "ln_final_out", StreamLayout("unembed", normalised=end.width))
-    to_logits, after = unembedding(end.layout.node, model.unembedding.after(model.norm), model.cap)
-    sections, tail = [*blocks, *end.sections], [to_logits, *after]
-    if output:
-        sections, tail = [*sections, to_logits], after
+    unembed = model.unembedding.after(model.norm)
+    skip = torch.cat([unembed.bias[:, None], unembed.weight], dim=1)
+    logits = NodeLayer("output", len(skip), constant=False)
+    nothing = skip.new_zeros(len(skip), 0)
+    to_logits = Section(end.layout.node, logits, skip, skip[:0], nothing, Linear())
+    sections: list[Section] = [*blocks, *end.sections, *([to_logits] if output else [])]
+    tail: list[LayerMap] = [] if output else [to_logits]
+    if model.cap is not None:
+        tail.append(SoftCap(logits, NodeLayer("capped", len(skip), constant=False), model.cap))
     about |= {"rotate_last": not output, "predicts_next": model.predicts_next}
     return Network(model.embedding, tuple(sections), tuple(tail), model.family, **about)
-
-
-def unembedding(source: NodeLayer, unembed: Affine, cap: float | None) -> tuple[Section, list[LayerMap]]:
-    """The section to the logits, and the steps after it."""
-    skip = torch.cat([unembed.bias[:, None], unembed.weight], dim=1)
-    target = NodeLayer("output", len(skip), constant=False)
-    nothing = skip.new_zeros(len(skip), 0)
-    section = Section(source, target, skip, skip[:0], nothing, Linear())
-    if cap is None:
-        return section, []
-    return section, [SoftCap(target, NodeLayer("capped", len(skip), constant=False), cap)]

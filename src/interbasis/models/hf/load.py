@@ -3,14 +3,13 @@
 import re
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import InterbasisError, first_line
 from interbasis.models.hf import reading, transformer_lens
 from interbasis.models.hf.assemble import assemble, entrance
 from interbasis.models.hf.encoders import Head, from_encoder, is_encoder
@@ -23,6 +22,7 @@ from interbasis.network.cores import Elementwise, Gated
 from interbasis.network.cores.activations import acts_elementwise
 from interbasis.network.network import Change, Network
 
+Blocks = str | int | range | None
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 """Names of the number of experts in configurations."""
 MAX_RELATIVE_ERROR = 1e-4
@@ -67,36 +67,26 @@ def from_hf(
         return _stored(model_or_path, blocks, output, head)
     name = "" if live else str(model_or_path)
     model: Any = reading.language_model(cast(nn.Module, model_or_path)) if live else reading.load(name)
-    load_changed = partial(_load_changed, name)
     if _kind(model) not in FAMILIES and is_encoder(model):
         if blocks is not None:
             raise InterbasisError(
                 "blocks can be chosen in causal language models only; choose node layers of an encoder by "
                 "name, network.between([…])"
             )
-        changed = partial(changed_copy, model) if live else load_changed
-        network = from_encoder(model, head)
-        return replace(network, remake=lambda change: from_hf(changed(change), head=head))
+        return replace(from_encoder(model, head), remake=partial(_remake, model if live else name, head=head))
     if head is not None:
         raise InterbasisError(f"a head is an option of encoders; {type(model).__name__} puts out logits")
     with torch.no_grad():
         inner = transformer_lens.hugging_face_model(model)
         parts = _parts(inner)
-        double = parts.unembedding.weight.dtype == torch.float64
-        changed = partial(changed_copy, inner) if live else load_changed
-        network = assemble(
-            parts,
-            output,
-            build_dtype="float64" if double else "float32",
-            remake=lambda change: from_hf(changed(change), output=output),
-        )
+        dtype = "float64" if parts.unembedding.weight.dtype == torch.float64 else "float32"
+        remake = partial(_remake, inner if live else name, output=output)
+        network = assemble(parts, output, build_dtype=dtype, remake=remake)
         _check(network, model)
-    return network if blocks is None else _cut(network, blocks, parts, output)
+    return _cut(network, blocks, parts, output)
 
 
-def _stored(
-    path: nn.Module | str | Path, blocks: str | int | range | None, output: bool, head: Head | None
-) -> Network:
+def _stored(path: nn.Module | str | Path, blocks: Blocks, output: bool, head: Head | None) -> Network:
     """Network of a folder or a Hub id whose blocks stay in their files."""
     if isinstance(path, nn.Module):
         raise InterbasisError(
@@ -110,13 +100,10 @@ def _stored(
         )
     model = StoredModel(reading.skeleton(config), reading.local_folder(str(path)), _parts, _check)
     with torch.no_grad():
-        network = model.network(
-            output,
-            build_dtype="float64" if config.dtype == torch.float64 else "float32",
-            remake=lambda change: from_hf(_load_changed(str(path), change), output=output),
-        )
-        parts = _parts(model.skeleton)
-    return network if blocks is None else _cut(network, blocks, parts, output)
+        dtype = "float64" if config.dtype == torch.float64 else "float32"
+        remake = partial(_remake, str(path), output=output)
+        network, parts = model.network(output, build_dtype=dtype, remake=remake), _parts(model.skeleton)
+    return _cut(network, blocks, parts, output)
 
 
 def exceeds(name: str, limit: int) -> bool:
@@ -125,8 +112,8 @@ def exceeds(name: str, limit: int) -> bool:
     if config.model_type not in FAMILIES:
         return False
     network, _ = skeleton_network(config)
-    weights = [tensor for section in (*network.sections, *network.tail) for tensor in section.tensors()]
-    return sum(4 * tensor.numel() for tensor in [*network.prefix.tensors(), *weights]) > limit
+    steps: list[Any] = [network.prefix, *network.sections, *network.tail]
+    return sum(4 * tensor.numel() for step in steps for tensor in step.tensors()) > limit
 
 
 def skeleton_network(config: Any, blocks: str | None = None, output: bool = False) -> tuple[Network, bool]:
@@ -134,36 +121,31 @@ def skeleton_network(config: Any, blocks: str | None = None, output: bool = Fals
     with torch.no_grad():
         parts = _parts(reading.skeleton(config))
         network = assemble(parts, output, build_dtype="float32")
-    network = network if blocks is None else _cut(network, blocks, parts, output)
-    return network, parts.norm is not None and parts.norm.centred
-
-
-def _check(network: Network, model: Any) -> None:
-    _check_elementwise(network, model)
-    _check_logits(network, model)
+    return _cut(network, blocks, parts, output), parts.norm is not None and parts.norm.centred
 
 
 def _kind(model: Any) -> str | None:
     return getattr(getattr(model, "config", None), "model_type", None)
 
 
-def _load_changed(name: str, change: Change) -> nn.Module:
-    """Load a model again, changed: a network made from a name does not hold on to the model."""
-    return change_matrices(reading.load(name), change)
+def _remake(source: nn.Module | str, change: Change, **options: Any) -> Network:
+    """Convert a changed model: a copy, or one that is loaded again, since a name does not hold on to it."""
+    if isinstance(source, nn.Module):
+        return from_hf(changed_copy(source, change), **options)
+    return from_hf(change_matrices(reading.load(source), change), **options)
 
 
 def _parts(model: Any) -> ModelParts:
     if transformer_lens.made_by_transformer_lens(model, "HookedTransformer"):
-        return transformer_lens.parts(model)
+        return transformer_lens.hooked_parts(model)
     kind = _kind(model)
     if kind not in FAMILIES:
         raise InterbasisError(
             f"{type(model).__name__}{_obstacle(model.config)} is an unsupported architecture (supported: "
             f"{', '.join(FAMILIES)}); for other models, {GENERAL}"
         )
-    file, function = FAMILIES[kind].split(".")
     try:
-        return getattr(import_module(f"interbasis.models.hf.{file}"), function)(model)
+        return FAMILIES[kind](model)
     except AttributeError as error:
         raise InterbasisError(
             f"{type(model).__name__} is not built as a {kind} causal language model: {error}; {GENERAL}"
@@ -179,8 +161,12 @@ def _obstacle(config: Any) -> str:
     return ""
 
 
-def _check_elementwise(network: Network, model: Any) -> None:
-    """Refuse an activation that reads several neurons: it gives the right logits, but wrong derivatives."""
+def _check(network: Network, model: Any) -> None:
+    """Refuse a network whose logits are not the model's own, on a few tokens.
+
+    An activation that reads several neurons gives the right logits, but wrong derivatives. What half types
+    round away in a model hides what a hook changes, so such a model is run in float32.
+    """
     cores = (section.core for section in network.sections)
     for activation in (core.activation for core in cores if isinstance(core, (Elementwise, Gated))):
         if not acts_elementwise(activation, network.dtype, network.device):
@@ -188,18 +174,17 @@ def _check_elementwise(network: Network, model: Any) -> None:
                 f"the activation {type(activation).__name__} of {type(model).__name__} reads several "
                 f"neurons at once; expected one that treats every neuron by itself; {GENERAL}"
             )
-
-
-def _check_logits(network: Network, model: Any) -> None:
-    """Refuse a network whose logits are not the model's own, on a few tokens.
-
-    What half types round away in a model hides what a hook changes, so such a model is run in float32.
-    """
     embedding: Any = network.prefix
     length = 8 if embedding.context is None else min(8, embedding.context)
     tokens = torch.arange(length, device=network.device)[None] * 7 % len(embedding.tokens)
     if any(p.is_floating_point() and p.element_size() < 4 for p in model.parameters()):
-        outputs = _in_float32(model, tokens)
+        try:
+            outputs = own_output(transformer_lens.called_module(model), tokens, torch.float32)
+        except (RuntimeError, TypeError, ValueError) as failure:  # a hook that insists on the dtype, say
+            raise InterbasisError(
+                f"{type(model).__name__} computes in half precision and could not be run in float32 to be "
+                f"checked ({first_line(failure)}); remove its hooks, or give it as model.float()"
+            ) from failure
     else:
         with evaluation_mode(model):
             outputs = model(tokens)
@@ -212,20 +197,20 @@ def _check_logits(network: Network, model: Any) -> None:
         )
 
 
-def _in_float32(model: Any, tokens: Tensor) -> Any:
-    try:
-        return own_output(transformer_lens.called_module(model), tokens, torch.float32)
-    except (RuntimeError, TypeError, ValueError) as error:  # a hook that insists on the model's dtype, say
-        reason = str(error).strip().splitlines()[0].rstrip(".")
+def _cut(network: Network, blocks: Blocks, parts: ModelParts, output: bool) -> Network:
+    """Network between the ends of the blocks that are wanted; None is all of it."""
+    if blocks is None:
+        return network
+    count = len(parts.blocks)
+    first, last = 1, 0
+    if isinstance(blocks, range) and len(blocks) and blocks.step == 1:
+        first, last = blocks[0], blocks[-1]
+    elif match := re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", str(blocks)):
+        first, last = int(match[1]), int(match[2] or match[1])
+    if not 0 <= first <= last < count:
         raise InterbasisError(
-            f"{type(model).__name__} computes in half precision and could not be run in float32 to be "
-            f"checked ({reason}); remove its hooks, or give it as model.float()"
-        ) from error
-
-
-def _cut(network: Network, blocks: str | int | range, parts: ModelParts, output: bool) -> Network:
-    """Network between the ends of the blocks that are wanted."""
-    first, last = _block_range(blocks, len(parts.blocks))
+            f'expected blocks as "4-6", 4 or range(4, 7) between 0 and {count - 1}, received {blocks!r}'
+        )
     if output:
         raise InterbasisError(
             "with blocks chosen the last node layer is the end of the cut; leave out output"
@@ -233,18 +218,3 @@ def _cut(network: Network, blocks: str | int | range, parts: ModelParts, output:
     names = network.layers
     start, end = (names.index(entrance(parts, k)) for k in (first, last + 1))
     return network.between(names[start : end + 1])
-
-
-def _block_range(blocks: str | int | range, count: int) -> tuple[int, int]:
-    """The first and the last block."""
-    if isinstance(blocks, range) and len(blocks) and blocks.step == 1:
-        first, last = blocks[0], blocks[-1]
-    elif match := re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", str(blocks)):
-        first, last = int(match[1]), int(match[2] or match[1])
-    else:
-        first, last = 1, 0
-    if not 0 <= first <= last < count:
-        raise InterbasisError(
-            f'expected blocks as "4-6", 4 or range(4, 7) between 0 and {count - 1}, received {blocks!r}'
-        )
-    return first, last

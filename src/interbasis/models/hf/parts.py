@@ -1,5 +1,6 @@
 """Parts that a family names, in one form for all: norms, attention, MLPs, blocks, the whole model."""
 
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -9,14 +10,17 @@ from torch import Tensor, nn
 
 from interbasis.base.errors import InterbasisError
 from interbasis.models.embedding import TokenEmbedding
-from interbasis.network.cores import Attention, Core, Elementwise, Rotary
+from interbasis.network.cores import Attention, AttentionShape, Core, Rotary
 
 GENERAL = (
     "build the interbasis.Network from sections whose core is "
     "interbasis.network.cores.General(function), the general path, instead"
 )
-OLMO_EPSILON = 1e-5
-"""Written into OLMo's layer norm, which has no parameters."""
+LAYER_NORMS = ("LayerNorm", "OlmoLayerNorm", "NemotronLayerNorm1P", "CohereLayerNorm", "Cohere2LayerNorm")
+ONE_MORE = ("NemotronLayerNorm1P", "GemmaRMSNorm", "Gemma2RMSNorm", "Gemma3RMSNorm")
+"""Norms with gain 1 + w."""
+OTHER_EPSILONS = {"OlmoLayerNorm": 1e-5}
+"""Written into the code of norms that have no parameters."""
 LENGTH_DEPENDENT = ("dynamic", "longrope")
 """Kinds of rotary positions whose frequencies change for inputs longer than some number of positions."""
 
@@ -45,29 +49,17 @@ class Norm:
     centred: bool
 
     @classmethod
-    def from_layer_norm(cls, module: nn.Module) -> "Norm":
-        if type(module) is not nn.LayerNorm or len(module.normalized_shape) != 1:
-            raise InterbasisError(f"{type(module).__name__} is not an nn.LayerNorm over one axis; {GENERAL}")
-        like = torch.zeros(module.normalized_shape) if module.weight is None else weights(module.weight)
-        gain = torch.ones_like(like) if module.weight is None else like
-        bias = torch.zeros_like(like) if module.bias is None else weights(module.bias)
-        return cls(gain, bias, module.eps, centred=True)
-
-    @classmethod
     def from_module(cls, module: Any) -> "Norm":
-        """Layer norm in one of transformers' forms, by its class; else an RMS norm with gain ``weight``."""
+        """Layer norm of torch, or one of transformers' norms by its class."""
         name = type(module).__name__
-        if type(module) is nn.LayerNorm:
-            return cls.from_layer_norm(module)
-        if name == "OlmoLayerNorm":
-            ones = torch.ones(module.normalized_shape)
-            return cls(ones, torch.zeros_like(ones), OLMO_EPSILON, centred=True)
-        gain = weights(module.weight)
-        if name == "NemotronLayerNorm1P":
-            return cls(1 + gain, weights(module.bias), module.eps, centred=True)
-        if name in ("CohereLayerNorm", "Cohere2LayerNorm"):
-            return cls(gain, torch.zeros_like(gain), module.variance_epsilon, centred=True)
-        return cls.rms(gain, module.variance_epsilon)
+        weight, bias = (getattr(module, part, None) for part in ("weight", "bias"))
+        epsilon = getattr(module, "eps", getattr(module, "variance_epsilon", OTHER_EPSILONS.get(name)))
+        known = name in LAYER_NORMS or name.endswith("RMSNorm")
+        if not known or epsilon is None or len(getattr(module, "normalized_shape", (0,))) != 1:
+            raise InterbasisError(f"{name} is not a layer norm or RMS norm over one axis; {GENERAL}")
+        gain = torch.ones(module.normalized_shape) if weight is None else weights(weight)
+        bias = torch.zeros_like(gain) if bias is None else weights(bias)
+        return cls(1 + gain if name in ONE_MORE else gain, bias, epsilon, name in LAYER_NORMS)
 
     @classmethod
     def rms(cls, gain: Tensor, epsilon: float) -> "Norm":
@@ -109,6 +101,10 @@ class Affine:
     def rows(self, index: Tensor) -> "Affine":
         """Rows in any order, also repeated."""
         return Affine(self.weight[index], self.bias[index])
+
+    def parts(self, split: Callable[[Tensor], Iterable[Tensor]]) -> "list[Affine]":
+        """Maps to groups of its outputs; ``split`` takes the numbers of all rows to those of each group."""
+        return [self.rows(numbers) for numbers in split(torch.arange(len(self.weight)))]
 
     def scaled(self, factor: float) -> "Affine":
         return self if factor == 1 else Affine(factor * self.weight, factor * self.bias)
@@ -167,34 +163,32 @@ class Branch:
 
 
 def attention(
-    core: Attention, query: Affine, key: Affine, value: Affine, out: Affine, *, norms: HeadNorms | None = None
+    shape: AttentionShape,
+    query: Affine,
+    key: Affine,
+    value: Affine,
+    out: Affine,
+    *,
+    norms: HeadNorms | None = None,
+    neighbours: bool = False,
 ) -> Branch:
-    """Attention as a branch; keys and values that several heads share are read once."""
-    width = core.shape.width
-    read, groups = Affine.stack(query, key, value), len(key.weight) // width
-    if groups < core.shape.heads:
-        core = Attention(replace(core.shape, key_heads=groups))
-    if norms is None:
-        return Branch(read, core, out)
-    return _with_head_norms(Branch(read, core, out), norms, width)
+    """Attention as a branch; keys and values that several heads share are read once.
 
-
-def in_halves(
-    core: Attention, query: Affine, key: Affine, norms: HeadNorms | None = None
-) -> tuple[Affine, Affine, HeadNorms | None]:
-    """Queries and keys in the order of `Rotary`, where neighbours turn together, (2i, 2i + 1) as in GPT-J."""
-    orders = _halves(core, len(query.weight)), _halves(core, len(key.weight))
-    if norms is not None:
-        norms = replace(norms, query=norms.query.ordered(orders[0]), key=norms.key.ordered(orders[1]))
-    return query.rows(orders[0]), key.rows(orders[1]), norms
-
-
-def _halves(core: Attention, rows: int) -> Tensor:
-    """The order in which coordinates that turn together lie half the turned width apart, in every head."""
-    width, turned = core.shape.width, core.shape.turned
-    within = torch.arange(width)
-    order = torch.cat([within[:turned:2], within[1:turned:2], within[turned:]])
-    return torch.arange(rows).view(-1, width)[:, order].flatten()
+    With ``neighbours`` the coordinates (2i, 2i + 1) turn together, as in GPT-J; they are put in the order of
+    `Rotary`, where coordinates that turn together lie half the turned width apart.
+    """
+    if neighbours:
+        within = torch.arange(shape.width)
+        order = torch.cat([within[: shape.turned : 2], within[1 : shape.turned : 2], within[shape.turned :]])
+        rows = [torch.arange(len(p.weight)).view(-1, shape.width)[:, order].flatten() for p in (query, key)]
+        query, key = query.rows(rows[0]), key.rows(rows[1])
+        if norms is not None:
+            norms = replace(norms, query=norms.query.ordered(rows[0]), key=norms.key.ordered(rows[1]))
+    groups = len(key.weight) // shape.width
+    if groups < shape.heads:
+        shape = replace(shape, key_heads=groups)
+    branch = Branch(Affine.stack(query, key, value), Attention(shape), out)
+    return branch if norms is None else _with_head_norms(branch, norms, shape.width)
 
 
 def _with_head_norms(branch: Branch, norms: HeadNorms, width: int) -> Branch:
@@ -219,11 +213,6 @@ def _with_head_norms(branch: Branch, norms: HeadNorms, width: int) -> Branch:
     read = Affine(torch.diag(gain), bias)
     normed_heads = NormedHeads(normed, sizes[0], norms.query.epsilon, queries + keys, read)
     return replace(branch, read=Affine.stack(query, key, values), normed_heads=normed_heads)
-
-
-def mlp(read: nn.Module, activation: nn.Module, out: nn.Module) -> Branch:
-    """MLP without a gate as a branch."""
-    return Branch(Affine.from_module(read), Elementwise(activation), Affine.from_module(out))
 
 
 def rotary(module: Any, layer_type: str | None = None) -> Rotary:

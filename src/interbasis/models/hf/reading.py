@@ -7,7 +7,8 @@ from typing import Any
 from torch import nn
 
 from interbasis.base.connection import hub_is_out_of_reach
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import InterbasisError, first_line
+from interbasis.base.lazy import optional_import
 from interbasis.base.memory import collecting_later
 from interbasis.models.hf.families import FAMILIES
 from interbasis.models.hf.stored import parameters_without_memory
@@ -51,15 +52,12 @@ def load_config(name: str) -> Any:
         raise InterbasisError(
             f"expected a Hugging Face model's folder with a config.json, but {name} has none"
         )
+    transformers = optional_import("transformers", "Hugging Face models need the package transformers")
     try:
         local = folder.is_dir() or _only_cached(name)
-        from transformers import AutoConfig
-
-        config = AutoConfig.from_pretrained(name, local_files_only=local, trust_remote_code=False)
-    except ImportError as error:
-        raise InterbasisError(
-            "Hugging Face models need the package transformers; install it with pip install 'interbasis[hf]'"
-        ) from error
+        config = transformers.AutoConfig.from_pretrained(
+            name, local_files_only=local, trust_remote_code=False
+        )
     except Exception as error:  # whatever files may cause in somebody else's code
         raise _unreadable(name, error) from error
     inner = language_config(config)
@@ -98,7 +96,7 @@ def local_folder(name: str) -> Path:
 
 
 def _unreadable(name: str, error: Exception) -> InterbasisError:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    reason = first_line(error)
     reason = reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}…"
     if isinstance(error, UnpicklingError):
         return InterbasisError(

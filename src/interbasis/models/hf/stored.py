@@ -18,8 +18,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from interbasis.base.errors import InterbasisError
-from interbasis.models.hf.assemble import around, block_sections
+from interbasis.base.errors import Explained, InterbasisError
+from interbasis.models.hf.assemble import assemble, block_sections
 from interbasis.models.hf.parts import ModelParts
 from interbasis.network.network import Network, Section
 from interbasis.network.stored_section import StoredBlocks, StoredSection
@@ -59,16 +59,16 @@ class StoredModel:
     def network(self, output: bool, **about: Any) -> Network:
         """Network whose blocks stay in their files."""
         blocks, sections = StoredBlocks(self._sections), []
-        with self._loaded(self._outside()):
+        with self._loaded(None):
             whole = self.parts(self.skeleton)
-            for k in range(len(self._layers)):
-                with self._loaded(self._inside(k)):
+            for k in range(len(whole.blocks)):
+                with self._loaded(k):
                     block = self.parts(self.skeleton).blocks[k]
                     parts = replace(whole, blocks=[*whole.blocks[:k], block, *whole.blocks[k + 1 :]])
                     loaded = enumerate(block_sections(parts, k))
                     sections += [StoredSection(section, blocks, k, number) for number, section in loaded]
                     self._check_block(replace(whole, blocks=[block]), k)
-        return around(whole, sections, output, **about)
+        return assemble(whole, output, sections, **about)
 
     def _check_block(self, parts: ModelParts, k: int) -> None:
         """Compare a model of one block with the model's own code."""
@@ -79,14 +79,14 @@ class StoredModel:
         if kinds:
             config.layer_types = [kinds[k]] * len(kinds)
         try:
-            self.check(around(parts, block_sections(parts, 0), False), self.skeleton)
+            self.check(assemble(parts), self.skeleton)
         finally:
             setattr(parent, name, layers)
             if kinds:
                 config.layer_types = kinds
 
     def _sections(self, k: int) -> tuple[Section, ...]:
-        with torch.no_grad(), self._loaded(self._inside(k)):
+        with torch.no_grad(), self._loaded(k):
             return block_sections(self.parts(self.skeleton), k)
 
     @property
@@ -102,69 +102,53 @@ class StoredModel:
             f"time; {REMEDY}"
         )
 
-    @property
-    def _layers(self) -> nn.ModuleList:
-        parent, name = self._list
-        return getattr(parent, name)
-
-    def _inside(self, k: int) -> list[str]:
-        block = {id(parameter) for parameter in self._layers[k].parameters()}
-        return [name for name, p in self._names if id(p) in block]
-
-    def _outside(self) -> list[str]:
-        blocks = {id(parameter) for parameter in self._layers.parameters()}
-        return [name for name, p in self._names if id(p) not in blocks]
-
-    @cached_property
-    def _names(self) -> list[tuple[str, nn.Parameter]]:
-        return list(self.skeleton.named_parameters(remove_duplicate=False))
-
     @cached_property
     def _files(self) -> dict[str, Path]:
         """Files of all stored tensors by name."""
         index = self.folder / "model.safetensors.index.json"
-        try:
+        problem = (
+            "blocks are loaded one at a time from model.safetensors or the files in "
+            f"model.safetensors.index.json, but {self.folder} has none that can be read"
+        )
+        with Explained(problem, OSError, SafetensorError, ValueError, KeyError, remedy=REMEDY):
             if index.is_file():
                 places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
                 return {name: self.folder / file for name, file in places.items()}
             file = self.folder / "model.safetensors"
             with safe_open(file, "pt") as opened:
                 return dict.fromkeys(opened.keys(), file)
-        except (OSError, SafetensorError, ValueError, KeyError) as error:
-            raise InterbasisError(
-                "blocks are loaded one at a time from model.safetensors or the files in "
-                f"model.safetensors.index.json, but {self.folder} has none that can be read ({error}); "
-                f"{REMEDY}"
-            ) from error
 
     @contextmanager
-    def _loaded(self, names: list[str]) -> Iterator[None]:
-        """Give parameters their weights meanwhile; those that share one share it."""
-        empty = dict(self._names)
+    def _loaded(self, k: int | None) -> Iterator[None]:
+        """Give the parameters of block k, or of all but the blocks, their weights meanwhile.
+
+        Parameters that share a tensor share it.
+        """
+        parent, name = self._list
+        blocks = getattr(parent, name)
+        inside = {id(p) for p in (blocks if k is None else blocks[k]).parameters()}
+        named = self.skeleton.named_parameters(remove_duplicate=False)
+        empty = {name: p for name, p in named if (id(p) in inside) == (k is not None)}
         filled: dict[int, nn.Parameter] = {}
-        for name in sorted(names, key=lambda name: self._stored_name(name) is None):
+        for name in sorted(empty, key=lambda name: self._stored_name(name) is None):
             if id(empty[name]) not in filled:
                 filled[id(empty[name])] = nn.Parameter(self._read(name), requires_grad=False)
-        for name in names:
-            self._put(name, filled[id(empty[name])])
         try:
+            self._put({name: filled[id(parameter)] for name, parameter in empty.items()})
             yield
         finally:
-            for name in names:
-                self._put(name, empty[name])
+            self._put(empty)
 
-    def _put(self, name: str, parameter: nn.Parameter) -> None:
-        parent, _, last = name.rpartition(".")
-        self.skeleton.get_submodule(parent)._parameters[last] = parameter
+    def _put(self, parameters: dict[str, nn.Parameter]) -> None:
+        for name, parameter in parameters.items():
+            parent, _, last = name.rpartition(".")
+            self.skeleton.get_submodule(parent)._parameters[last] = parameter
 
     def _stored_name(self, name: str) -> str | None:
         prefix = getattr(self.skeleton, "base_model_prefix", "")
         inside = f"{prefix}.language_model.{name.removeprefix(f'{prefix}.')}", f"language_model.{name}"
         plain = name.removeprefix(f"{prefix}."), f"{prefix}.{name}", OTHER_NAMES.get(name)
-        for candidate in (name, *plain, *inside):
-            if candidate in self._files:
-                return candidate
-        return None
+        return next((known for known in (name, *plain, *inside) if known in self._files), None)
 
     def _read(self, name: str) -> Tensor:
         stored = self._stored_name(name)

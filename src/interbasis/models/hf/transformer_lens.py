@@ -7,19 +7,9 @@ from torch import Tensor, nn
 
 from interbasis.base.errors import InterbasisError
 from interbasis.models.embedding import TokenEmbedding
-from interbasis.models.hf.parts import (
-    GENERAL,
-    Affine,
-    Branch,
-    HeadNorms,
-    ModelParts,
-    Norm,
-    TransformerBlock,
-    attention,
-    in_halves,
-    weights,
-)
-from interbasis.network.cores import Attention, AttentionShape, Elementwise, Gated, Rotary
+from interbasis.models.hf import parts
+from interbasis.models.hf.parts import GENERAL, Affine, Branch, HeadNorms, ModelParts, Norm, TransformerBlock
+from interbasis.network.cores import AttentionShape, Elementwise, Gated, Rotary
 
 UNSUPPORTED = {
     "clip_qkv": "clipped queries, keys and values",
@@ -68,16 +58,16 @@ def hugging_face_model(model: Any) -> Any:
     return fresh.train(model.training)
 
 
-def parts(model: Any) -> ModelParts:
+def hooked_parts(model: Any) -> ModelParts:
     config = model.cfg
     _check_supported(model)
-    tokens = weights(model.embed.W_E)
+    tokens = parts.weights(model.embed.W_E)
     if getattr(config, "post_embedding_ln", False):
-        tokens = weights(model.embed.ln(model.embed.W_E))
+        tokens = parts.weights(model.embed.ln(model.embed.W_E))
     learned = config.positional_embedding_type == "standard"
     return ModelParts(
         "hooked_transformer",
-        TokenEmbedding(tokens, weights(model.pos_embed.W_pos) if learned else None),
+        TokenEmbedding(tokens, parts.weights(model.pos_embed.W_pos) if learned else None),
         [_block(block, config) for block in model.blocks],
         _norm(getattr(model, "ln_final", None), model.unembed.W_U[:, 0]),
         _affine(model.unembed.W_U, model.unembed.b_U),
@@ -119,23 +109,24 @@ def _block(block: Any, config: Any) -> TransformerBlock:
 def _attention(module: Any, config: Any) -> Branch:
     causal = config.attention_dir == "causal"
     turning = config.positional_embedding_type == "rotary"
-    core = Attention(
-        AttentionShape(
-            config.n_heads,
-            config.d_head,
-            causal,
-            1 / float(module.attn_scale),
-            window=config.window_size if causal and module.attn_type == "local" else None,
-            cap=_cap(getattr(config, "attn_scores_soft_cap", None)),
-            rotary=_rotary(module, config) if turning else None,
-        )
+    shape = AttentionShape(
+        config.n_heads,
+        config.d_head,
+        causal,
+        1 / float(module.attn_scale),
+        window=config.window_size if causal and module.attn_type == "local" else None,
+        cap=_cap(getattr(config, "attn_scores_soft_cap", None)),
+        rotary=_rotary(module, config) if turning else None,
     )
     query, key, value = (_projection(module, name) for name in "QKV")
-    norms = _head_norms(module, len(query.bias) // config.d_head, len(key.bias) // config.d_head)
+    norms = None
+    if getattr(module, "q_norm", None) is not None:
+        first, second = (Norm.rms(parts.weights(n.w), float(n.eps)) for n in (module.q_norm, module.k_norm))
+        heads = [len(read.bias) // config.d_head for read in (query, key)]
+        norms = HeadNorms(first.repeated(heads[0]), second.repeated(heads[1]))
     out = _affine(module.W_O.flatten(0, 1), module.b_O)
-    if turning and config.rotary_adjacent_pairs:
-        query, key, norms = in_halves(core, query, key, norms)
-    return attention(core, query, key, value, out, norms=norms)
+    neighbours = turning and config.rotary_adjacent_pairs
+    return parts.attention(shape, query, key, value, out, norms=norms, neighbours=neighbours)
 
 
 def _projection(module: Any, name: str) -> Affine:
@@ -143,14 +134,7 @@ def _projection(module: Any, name: str) -> Affine:
     weight, bias = (getattr(module, f"_{kind}_{name}", None) for kind in "Wb")
     if weight is None or bias is None:
         weight, bias = (getattr(module, f"{kind}_{name}") for kind in "Wb")
-    return Affine(weights(weight).mT.flatten(0, 1), weights(bias).flatten())
-
-
-def _head_norms(module: Any, queries: int, keys: int) -> HeadNorms | None:
-    if getattr(module, "q_norm", None) is None:
-        return None
-    query, key = (Norm.rms(weights(norm.w), float(norm.eps)) for norm in (module.q_norm, module.k_norm))
-    return HeadNorms(query.repeated(queries), key.repeated(keys))
+    return Affine(parts.weights(weight).mT.flatten(0, 1), parts.weights(bias).flatten())
 
 
 def _rotary(module: Any, config: Any) -> Rotary:
@@ -186,14 +170,14 @@ def _norm(module: Any, like: Tensor) -> Norm | None:  # like [d]
     """Norm of a module; a folded one has neither gain nor bias; nn.Identity, or None, is no norm."""
     if module is None or type(module) is nn.Identity:
         return None
-    gain = weights(getattr(module, "w", torch.ones_like(like)))
-    bias = weights(getattr(module, "b", torch.zeros_like(like)))
+    gain = parts.weights(getattr(module, "w", torch.ones_like(like)))
+    bias = parts.weights(getattr(module, "b", torch.zeros_like(like)))
     return Norm(gain, bias, float(module.eps), type(module).__name__.startswith("LayerNorm"))
 
 
 def _affine(weight: Tensor, bias: Tensor | None = None) -> Affine:  # W [in, out], as TransformerLens holds it
-    turned = weights(weight).T.contiguous()
-    return Affine(turned, turned.new_zeros(len(turned)) if bias is None else weights(bias))
+    turned = parts.weights(weight).T.contiguous()
+    return Affine(turned, turned.new_zeros(len(turned)) if bias is None else parts.weights(bias))
 
 
 def _cap(value: float | None) -> float | None:

@@ -9,10 +9,17 @@ bottleneck. What is needed on another grid (a strided shortcut) is computed on t
 A node layer has one grid. A U-Net carries its fine streams past the coarse ones. They are held there folded,
 the pixels of a block side by side as channels, [n, coarse positions, block · channels], which loses nothing,
 and are read back by a stencil.
+
+A stream that is made by `Mixed` operations and at most one `Spread` from the streams of a cut is a linear map
+of these,
+
+    x_s = b + Σ_i Σ_k T_ik (W_k f_i)_s,
+
+with taps T of a stencil for every stream f_i of the cut (`Expression`). A second `Spread` on the way, or a
+bias that padding would cut off, requires a node layer in between.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -20,22 +27,141 @@ from math import prod
 import torch
 from torch import Tensor
 
-from interbasis.models.traced.expressions import Expressions, NeedsCutError
-from interbasis.models.traced.streams import (
-    Attended,
-    Convolved,
-    CoreOp,
-    Foreign,
-    MeanSquare,
-    Mixed,
-    Spread,
-    Stream,
-    in_order,
-)
+from interbasis.models.traced.streams import CORES, Convolved, Foreign, Mixed, Spread, Stream, in_order
+from interbasis.network.cores import Attention, Variance
 from interbasis.network.stencil import Stencil
 from interbasis.network.window import Grid
 
 MAX_FOLDED_CHANNELS = 4096
+
+
+class NeedsCutError(Exception):
+    """A stream, the argument, has to be in a node layer first."""
+
+
+@dataclass(frozen=True, eq=False)
+class LinearTerm:
+    """Σ_k T_k (W_k f)_s of one stream; without a stencil a matrix [rows, 1, c]."""
+
+    stream: Stream
+    taps: Tensor  # [rows, K, c]
+    stencil: Stencil | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """b + terms."""
+
+    bias: Tensor  # [rows]
+    terms: tuple[LinearTerm, ...]
+
+    @property
+    def spreads(self) -> bool:
+        return any(term.stencil is not None for term in self.terms)
+
+    def after(self, weight: Tensor) -> "Expression":
+        """W times the expression."""
+        terms = tuple(
+            LinearTerm(t.stream, (weight @ t.taps.flatten(1)).unflatten(1, t.taps.shape[1:]), t.stencil)
+            for t in self.terms
+        )
+        return Expression(weight @ self.bias, terms)
+
+
+@dataclass
+class Expressions:
+    """Expressions of streams in those of one cut."""
+
+    cut: Collection[Stream]
+    unfolded: dict[Stream, Spread] = field(default_factory=dict)
+    """Operations that read streams which the cut holds on a coarser grid."""
+    cache: dict[Stream, Expression] = field(default_factory=dict)
+
+    def missing(self, streams: Iterable[Stream]) -> Stream | None:
+        """The stream that has to be in a node layer first; None where all of these can be expressed."""
+        try:
+            for stream in streams:
+                self.expression(stream)
+        except NeedsCutError as needed:
+            return needed.args[0]
+        return None
+
+    def expression(self, stream: Stream) -> Expression:
+        if stream in self.cache:
+            return self.cache[stream]
+        if not isinstance(stream.op, Mixed) or stream in self.cut or stream in self.unfolded:
+            made = self._through(torch.eye(stream.channels, dtype=torch.float64), stream)
+        else:
+            total, terms = stream.op.bias.double(), list[LinearTerm]()
+            for weight, part in zip(stream.op.weights, stream.inputs, strict=True):
+                moved = self._through(weight.double(), part)
+                total = total + moved.bias
+                terms += moved.terms
+            made = Expression(total, _merged(terms))
+        self.cache[stream] = made
+        return made
+
+    def _through(self, weight: Tensor, stream: Stream) -> Expression:
+        """W times a stream, as an expression."""
+        if stream in self.cut:
+            return Expression(weight.new_zeros(len(weight)), (LinearTerm(stream, weight[:, None]),))
+        op = self.unfolded.get(stream, stream.op)
+        if isinstance(op, Spread):
+            return self._spread(weight, op)
+        if isinstance(op, Mixed):
+            return self.expression(stream).after(weight)
+        raise NeedsCutError(stream)
+
+    def _spread(self, weight: Tensor, spread: Spread) -> Expression:
+        inner, stencil = self.expression(spread.inputs[0]), spread.stencil
+        whole = spread.taps_after(weight)  # [rows, K, c]
+        if inner.spreads:
+            if spread.inputs[0] not in self.unfolded:
+                raise NeedsCutError(spread.inputs[0])
+            return _composed(whole, stencil, inner)
+        is_direct = spread.inputs[0] in self.cut
+
+        def after(taps: Tensor) -> Tensor:  # [c, 1, c_in] -> [rows, K, c_in]
+            return whole if is_direct else (whole.flatten(0, 1) @ taps[:, 0]).unflatten(0, whole.shape[:2])
+
+        terms = tuple(LinearTerm(t.stream, after(t.taps), stencil) for t in inner.terms)
+        if not inner.bias.any():
+            return Expression(weight.new_zeros(len(weight)), terms)
+        sums = stencil.weight.sum(2)  # [S, K]
+        if (sums - sums[:1]).abs().max() > 1e-12:
+            raise NeedsCutError(spread.inputs[0])
+        return Expression(torch.einsum("rkc,k,c->r", whole, sums[0], inner.bias), terms)
+
+
+def _composed(taps: Tensor, stencil: Stencil, inner: Expression) -> Expression:
+    """Compose a stencil of single pixels with another, pair by pair of their taps."""
+    terms = []
+    for term in inner.terms:
+        assert term.stencil is not None
+        indices, weights, matrices = [], [], []
+        for k in range(stencil.taps):
+            index, weight = stencil.index[:, k, 0], stencil.weight[:, k, 0]
+            for other in range(term.stencil.taps):
+                both = weight * term.stencil.weight[index, other, 0]
+                if both.any():
+                    indices.append(term.stencil.index[index, other, 0])
+                    weights.append(both)
+                    matrices.append(taps[:, k] @ term.taps[:, other])
+        index, weight = (torch.stack(parts, dim=1)[..., None] for parts in (indices, weights))
+        whole = Stencil(term.stencil.source, stencil.target, index, weight)
+        terms.append(LinearTerm(term.stream, torch.stack(matrices, dim=1), whole))
+    return Expression(taps.new_zeros(len(taps)), tuple(terms))
+
+
+def _merged(terms: list[LinearTerm]) -> tuple[LinearTerm, ...]:
+    """Add terms that read the same stream in the same way."""
+    merged: dict[tuple[Stream, int], LinearTerm] = {}
+    for term in terms:
+        key = term.stream, id(term.stencil)
+        if key in merged:
+            term = LinearTerm(term.stream, merged[key].taps + term.taps, term.stencil)
+        merged[key] = term
+    return tuple(merged.values())
 
 
 class IrregularError(Exception):
@@ -94,22 +220,22 @@ class Planner:
 
     def run(self) -> list[PlannedSection]:
         order = in_order([self.output], set(self.cut.streams))
-        cores = [stream for stream in order if isinstance(stream.op, CoreOp)]
+        cores = [stream for stream in order if isinstance(stream.op, CORES)]
         while cores:
             try:
                 try:
                     self._add_core(cores[0])
                     cores = cores[1:]
-                except NeedsCutError as needed:
-                    self._add_linear(needed.stream, cores)
+                except NeedsCutError as error:
+                    self._add_linear(error.args[0], cores)
             except IrregularError:
                 cores = self._add_general(cores)
         while self.cut.streams != (self.output,):
-            try:
-                self.cut.expressions().expression(self.output)
+            needed = self.cut.expressions().missing([self.output])
+            if needed is None:
                 self._add(StreamCut((self.output,)), None)
-            except NeedsCutError as needed:
-                self._add_linear(needed.stream, [])
+            else:
+                self._add_linear(needed, [])
         return self.sections
 
     def _add(self, target: StreamCut, core: Stream | None, region: tuple[Stream, ...] = ()) -> None:
@@ -119,34 +245,28 @@ class Planner:
     def _add_core(self, core: Stream) -> None:
         """Plan a section with this core."""
         here = self.cut.expressions()
-        reads_positions = isinstance(core.op, (Foreign, Attended))
+        reads_positions = isinstance(core.op, Foreign) or core.is_core(Attention)
         for part in core.inputs:
             if here.expression(part).spreads and reads_positions:
                 raise NeedsCutError(part)
-        if any(part.grid != core.inputs[0].grid for part in core.inputs):
-            raise IrregularError
-        if reads_positions and core.grid != self.cut.grid:
+        grids = {part.grid for part in core.inputs}
+        if len(grids) > 1 or (reads_positions and core.grid != self.cut.grid):
             raise IrregularError
         target = self._cut_after(core)
         wider = self.cut.expressions(core)
         for stream in target.streams:
-            expression = wider.expression(stream)
-            if any(term.stencil is not None for term in expression.terms if term.stream is core):
-                raise IrregularError
-            if reads_positions and expression.spreads:
+            terms = wider.expression(stream).terms
+            if any(t.stencil is not None for t in terms if reads_positions or t.stream is core):
                 raise IrregularError
         self._add(target, core)
 
     def _add_linear(self, stream: Stream, cores: Sequence[Stream]) -> None:
         """Plan a linear section that makes a stream a part of the node layer."""
-        if stream in self.cut.streams or isinstance(stream.op, CoreOp):
+        needed = self.cut.expressions().missing([stream])
+        if needed is stream or stream in self.cut.streams:  # an input that no node layer holds any more
             raise IrregularError
-        try:
-            self.cut.expressions().expression(stream)
-        except NeedsCutError as needed:
-            if needed.stream is stream:  # an input that no node layer holds any more
-                raise IrregularError from needed
-            self._add_linear(needed.stream, cores)
+        if needed is not None:
+            self._add_linear(needed, cores)
             return
         try:
             target = self._cut_after(stream)
@@ -154,14 +274,8 @@ class Planner:
             if cores:
                 raise
             target = StreamCut((stream,))
-        if target.streams == self.cut.streams:
+        if target.streams == self.cut.streams or self.cut.expressions().missing(target.streams):
             raise IrregularError
-        here = self.cut.expressions()
-        try:
-            for part in target.streams:
-                here.expression(part)
-        except NeedsCutError as needed:
-            raise IrregularError from needed
         self._add(target, None)
 
     def _add_general(self, cores: list[Stream]) -> list[Stream]:
@@ -242,13 +356,9 @@ class Planner:
 
     def _on_grid(self, grid: Grid, known: set[Stream]) -> set[Stream]:
         """Streams on this grid that follow from others on another one, where the old cut holds these."""
-        here, ready = self.cut.expressions(), set()
-        for stream in in_order([self.output], known):
-            if isinstance(stream.op, Spread) and stream.grid == grid:
-                with suppress(NeedsCutError):
-                    here.expression(stream)
-                    ready.add(stream)
-        return ready
+        here = self.cut.expressions()
+        spread = (s for s in in_order([self.output], known) if isinstance(s.op, Spread) and s.grid == grid)
+        return {stream for stream in spread if here.missing([stream]) is None}
 
 
 def _sources(stream: Stream, known: set[Stream]) -> list[Stream]:
@@ -260,7 +370,7 @@ def _sources(stream: Stream, known: set[Stream]) -> list[Stream]:
 
 def _variances_first(streams: Sequence[Stream]) -> tuple[Stream, ...]:
     """Streams in order, but variances first, as they are isolated."""
-    return tuple(sorted(streams, key=lambda s: not isinstance(s.op, MeanSquare)))
+    return tuple(sorted(streams, key=lambda stream: not stream.is_core(Variance)))
 
 
 def _folds(stream: Stream, grid: Grid) -> bool:
@@ -277,7 +387,7 @@ def _unfolding(stream: Stream, grid: Grid) -> Convolved:
     ones = torch.ones(*blocks.shape, 1, dtype=torch.float64)
     together = torch.eye(count * channels, dtype=torch.float64).unflatten(1, (count, channels))
     folding = Convolved((stream,), Stencil(stream.grid, grid, blocks[..., None], ones), together)
-    folded = Stream(grid, count * channels, folding, stream.location, stream.callers)
+    folded = Stream(grid, count * channels, folding, stream.location)
     coarse, number = torch.empty(2, stream.positions, dtype=torch.long)
     coarse[blocks] = torch.arange(len(blocks))[:, None].expand_as(blocks)
     number[blocks] = torch.arange(count).expand_as(blocks)

@@ -8,31 +8,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.base.messages import logger
 from interbasis.models.custom_backward import has_custom_backward
 from interbasis.models.own_output import own_output
 from interbasis.models.traced.cuts import PlannedSection, Planner, StreamCut
-from interbasis.models.traced.ends import Tail, TracedPrefix
 from interbasis.models.traced.recognise import StreamBuilder, op_name
 from interbasis.models.traced.rules.foreign import Layout
-from interbasis.models.traced.sections import general_section, make_section
-from interbasis.models.traced.streams import (
-    Divided,
-    Foreign,
-    MeanSquare,
-    Mixed,
-    PrefixOutput,
-    Stream,
-    in_order,
-)
+from interbasis.models.traced.sections import Tail, TracedPrefix, general_section, make_section
+from interbasis.models.traced.streams import Foreign, Mixed, PrefixOutput, Stream, in_order
 from interbasis.models.traced.trace import TracedModule, location, trace
 from interbasis.models.traced.values import NoRuleError, PrefixValue, StreamView, align
+from interbasis.network import cores
 from interbasis.network.network import Head, Network, NodeLayer, Section
 from interbasis.network.prefix import with_constant
 
@@ -41,6 +34,11 @@ MAX_RELATIVE_ERROR = 1e-9
 """Largest error allowed, of the largest output, in float64."""
 MAX_ROUNDED_ERROR = 1e-4
 """The same where the module itself rounds to a shorter type on its way."""
+WORDS: dict[type[cores.Core], str] = {
+    cores.Elementwise: "applied", cores.Gated: "product", cores.Attention: "attended",
+    cores.Largest: "maxpooled", cores.Variance: "norm", cores.Normalize: "norm",
+}  # fmt: skip
+"""Words for cores, for node layers that no module with a name reads."""
 
 
 @torch.no_grad()
@@ -110,7 +108,7 @@ def _without_tail(
 def _sections(plan: Sequence[PlannedSection], last: str) -> list[Section]:
     cuts, nodes = [plan[0].source, *(planned.target for planned in plan)], []
     for cut, name in zip(cuts, _layer_names(plan, last), strict=True):
-        isolated = sum(isinstance(stream.op, MeanSquare) for stream in cut.streams)
+        isolated = sum(stream.is_core(cores.Variance) for stream in cut.streams)
         nodes.append(NodeLayer(name, 1 + cut.width, isolated=isolated, grid=cut.grid))
     return [make_section(planned, *nodes[k : k + 2]) for k, planned in enumerate(plan)]
 
@@ -134,10 +132,8 @@ def _output(builder: StreamBuilder, result: StreamView) -> tuple[Stream, Callabl
             return _output(builder, picked)
     stream = result.stream
     positions = (stream.positions,) if stream.grid else ()
-    plain = torch.arange(result.index.numel())
-    if tuple(result.shape) == (builder.samples, *positions, stream.channels) and torch.equal(
-        result.index.flatten(), plain
-    ):
+    plain = torch.arange(builder.samples * stream.positions * stream.channels)
+    if torch.equal(result.index, plain.view(builder.samples, *positions, stream.channels)):
         return stream, None
     layout = Layout.from_view(result, builder.samples)
 
@@ -149,14 +145,9 @@ def _output(builder: StreamBuilder, result: StreamView) -> tuple[Stream, Callabl
 
 def _check(network: Network, module: nn.Module, traced: TracedModule) -> None:
     """Refuse a network whose output is not the module's own, in float64."""
-    try:
+    problem = f"{type(module).__name__} could not be run in float64 to be compared"
+    with Explained(problem, Exception, remedy="expected a module that computes in the type of its weights"):
         expected = own_output(module, traced.example.clone(), torch.float64)
-    except Exception as error:  # somebody else's code
-        raise InterbasisError(
-            f"{type(module).__name__} could not be run in float64 to be compared "
-            f"({str(error).splitlines()[0]}); expected a "
-            "module that computes in the type of its weights"
-        ) from error
     expected = tree_leaves(expected)[traced.output_number]
     outputs = network(traced.example)
     if outputs.shape != expected.shape:
@@ -174,11 +165,16 @@ def _check(network: Network, module: nn.Module, traced: TracedModule) -> None:
 
 
 def _layer_names(plan: Sequence[PlannedSection], last: str) -> list[str]:
-    """Names of all cuts of a plan, the last of which is given."""
+    """Names of all cuts of a plan, the last of which is given.
+
+    They are those of the first module with a map of its own, or the first of all, that a section runs.
+    """
     names: list[str] = []
     for planned in plan:
-        name = _first_reader(planned) or _operation_word(planned)
-        if planned.core is not None and isinstance(planned.core.op, Divided):
+        named = [stream for stream in _computed(planned) if stream.location.module]
+        maps = [s for s in named if not isinstance(s.op, Mixed) or s.op.is_linear_map]
+        name = next((stream.location.module for stream in [*maps, *named]), "") or _operation_word(planned)
+        if planned.core is not None and planned.core.is_core(cores.Normalize):
             name += "_out"
         if name in names or name == "output":
             name = next(f"{name}.{k}" for k in range(2, len(names) + 3) if f"{name}.{k}" not in names)
@@ -193,22 +189,13 @@ def _computed(planned: PlannedSection) -> list[Stream]:
     return in_order(wanted, planned.source.readable)
 
 
-def _first_reader(planned: PlannedSection) -> str:
-    """The first module with a map of its own, or the first of all, that a section runs."""
-    named = [stream for stream in _computed(planned) if stream.location.module]
-    maps = [s for s in named if not isinstance(s.op, Mixed) or s.op.is_linear_map]
-    return next((stream.location.module for stream in [*maps, *named]), "")
-
-
 def _operation_word(planned: PlannedSection) -> str:
     if planned.core is None:
         return "linear"
-    op = planned.core.op
-    if isinstance(op, (MeanSquare, Divided)):
-        return "norm"
+    op: Any = planned.core.op
     if isinstance(op, Foreign):
         return op.description.split()[0]
-    return getattr(getattr(op, "activation", None), "name", type(op).__name__.lower())
+    return getattr(getattr(op.core, "activation", None), "name", WORDS[type(op.core)])
 
 
 def _choose_layers(
@@ -238,7 +225,7 @@ def _choose_layers(
 def _number(module: nn.Module, plan: Sequence[PlannedSection], sections: Sequence[Section], name: str) -> int:
     """Number of the first node layer from which a module is entered, or of one of that name."""
     natural = [section.source.name for section in sections]
-    inside = [any(name in stream.callers for stream in _computed(planned)) for planned in plan]
+    inside = [any(name in stream.location.callers for stream in _computed(planned)) for planned in plan]
     for k, enters in enumerate(inside):
         if enters and (natural[k] == name or not any(inside[:k])):
             return k

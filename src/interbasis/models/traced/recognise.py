@@ -8,6 +8,7 @@ without a rule (learned positions added to patches, say) become part of the pref
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import torch
@@ -15,31 +16,11 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
 from interbasis.base.errors import InterbasisError
-from interbasis.models.traced.streams import (
-    CoreOp,
-    Flattened,
-    Gathered,
-    Mixed,
-    Op,
-    PrefixOutput,
-    Stream,
-    in_order,
-    selection,
-)
-from interbasis.models.traced.trace import TracedModule, callers, location
-from interbasis.models.traced.values import (
-    COMPUTED,
-    AttentionScores,
-    Constant,
-    Integers,
-    Keywords,
-    NoRuleError,
-    PrefixValue,
-    StreamView,
-    Value,
-    group_if_possible,
-    whole_stream,
-)
+from interbasis.models.traced import streams as ops
+from interbasis.models.traced import values
+from interbasis.models.traced.streams import Op, Stream
+from interbasis.models.traced.trace import TracedModule, location
+from interbasis.models.traced.values import Constant, Keywords, NoRuleError, PrefixValue, StreamView, Value
 from interbasis.network.stencil import Stencil
 from interbasis.network.window import Grid
 
@@ -71,7 +52,10 @@ SUMS = {
 RANDOM_ONLY_IN_TRAINING = {"scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"}
 """Operations whose dropout does nothing in evaluation mode."""
 
-Rule = Callable[..., Value]
+Terms = Sequence[tuple[Stream, Tensor]]
+"""x_i and W_i of a sum Σ W_i x_i."""
+Attempt = Callable[..., StreamView]
+OpRule = Callable[..., Value]
 """rule(builder, *arguments), the arguments in the order of the operation's schema, defaults filled in."""
 
 
@@ -97,28 +81,23 @@ class StreamBuilder:
     # making streams
 
     def stream(self, op: Op, grid: Grid, channels: int) -> Stream:
-        return Stream(grid, channels, op, location(self.node), callers(self.node))
+        return Stream(grid, channels, op, location(self.node))
 
     def mixed(
-        self,
-        parts: Sequence[tuple[Stream, Tensor]],
-        bias: Tensor | None = None,
-        *,
-        grid: Grid | None = None,
-        is_linear_map: bool = False,
+        self, parts: Terms, bias: Tensor | None = None, grid: Grid | None = None, is_linear_map: bool = False
     ) -> Stream:
         """Σ W_i x_i + b."""
         streams, weights = tuple(s for s, _ in parts), tuple(w for _, w in parts)
         bias = torch.zeros(len(weights[0]), dtype=torch.float64) if bias is None else bias
         grid = streams[0].grid if grid is None else grid
-        return self.stream(Mixed(streams, weights, bias, is_linear_map), grid, len(bias))
+        return self.stream(ops.Mixed(streams, weights, bias, is_linear_map), grid, len(bias))
 
     def select(self, stream: Stream, channels: Tensor, grid: Grid | None = None) -> Stream:
         """Channels of a stream; the stream itself where these are all of them in order."""
         same_grid = grid is None or grid == stream.grid
         if same_grid and torch.equal(channels, torch.arange(stream.channels)):
             return stream
-        return self.mixed([(stream, selection(channels, stream.channels))], grid=grid)
+        return self.mixed([(stream, ops.selection(channels, stream.channels))], grid=grid)
 
     def view(self, value: Value, axis: int | None = None) -> StreamView:
         """View of a value; one of the prefix gets a stream, with its channels along ``axis``."""
@@ -127,7 +106,7 @@ class StreamBuilder:
         if not isinstance(value, PrefixValue) or not value.value.is_floating_point():
             raise NoRuleError("expected numbers that are computed from the input")
         for (node, _), view in self.prefix_views.items():
-            if node is value.node and (axis is None or group_if_possible(view, axis, self.samples)):
+            if node is value.node and (axis is None or values.group_if_possible(view, axis, self.samples)):
                 return view
         return self._prefix_view(value, default_axis(value.value.ndim) if axis is None else axis)
 
@@ -140,31 +119,30 @@ class StreamBuilder:
                 "them in a dimension of their own before its first layer"
             )
         positions_axes = [k for k in range(tensor.ndim) if k not in (samples_axes[0], axis)]
-        grid = tuple(tensor.shape[k] for k in positions_axes)
-        stream = self.stream(PrefixOutput((), value.node, samples_axes[0], axis), grid, tensor.shape[axis])
+        grid, op = tuple(tensor.shape[k] for k in positions_axes), ops.PrefixOutput
+        stream = self.stream(op((), value.node, samples_axes[0], axis), grid, tensor.shape[axis])
         view = self.arranged(stream, [samples_axes[0], *positions_axes, axis], list(tensor.shape))
         self.prefix_views[value.node, axis] = view
         return view
 
     def arranged(self, stream: Stream, order: list[int], shape: Sequence[int]) -> StreamView:
         """View of a stream as a tensor whose dimensions are samples, positions and channels in this order."""
-        index = whole_stream(stream, self.samples).view([shape[k] for k in order])
+        index = torch.arange(prod(shape)).view([shape[k] for k in order])
         return StreamView(stream, index.permute(*[order.index(k) for k in range(len(order))]))
 
-    def placed(
-        self, view: StreamView, attempt: Callable[[StreamView], StreamView], *, flat: bool = True
-    ) -> StreamView:
-        """attempt(view), with its positions alone picked or all of them flattened where that is needed."""
-        try:
-            return attempt(view)
-        except NoRuleError as reason:
-            for other in (self.picked(view), self.flattened(view) if flat else None):
-                if other is not None:
-                    try:
-                        return attempt(other)
-                    except NoRuleError:
-                        continue
-            raise reason
+    def placed(self, attempt: Attempt, *views: StreamView, flat: bool = True) -> StreamView:
+        """attempt(*views), with the positions that they hold picked or flattened where that is needed."""
+        reason: NoRuleError | None = None
+        ways: tuple[Callable[[StreamView], StreamView | None], ...]
+        ways = lambda view: view, self.picked, lambda view: self.flattened(view) or view
+        for way in ways if flat else ways[:2]:
+            changed = [other for view in views if (other := way(view)) is not None]
+            try:
+                if len(changed) == len(views):
+                    return attempt(*changed)
+            except NoRuleError as error:
+                reason = reason or error
+        raise reason or NoRuleError("numbers of different positions meet")
 
     def picked(self, view: StreamView) -> StreamView | None:
         """The same numbers in a stream of the positions that a view holds; None where these are all."""
@@ -176,7 +154,7 @@ class StreamBuilder:
         grid = () if len(picked) == 1 else (len(picked),)
         index = picked[:, None, None]
         stencil = Stencil(stream.grid, grid, index, torch.ones(index.shape, dtype=torch.float64))
-        op = Gathered((stream,), stencil, f"{len(picked)} of {positions} positions")
+        op = ops.Gathered((stream,), stencil, f"{len(picked)} of {positions} positions")
         where = (sample * len(picked) + number) * stream.channels + view.channels
         return StreamView(self.stream(op, grid, stream.channels), where)
 
@@ -186,7 +164,7 @@ class StreamBuilder:
         if not stream.grid:
             return None
         if stream not in self.flat:
-            op = Flattened((stream,), Stencil.flattened(stream.grid))
+            op = ops.Flattened((stream,), Stencil.flattened(stream.grid))
             self.flat[stream] = self.stream(op, (), stream.positions * stream.channels)
         return StreamView(self.flat[stream], view.index)
 
@@ -220,7 +198,7 @@ class StreamBuilder:
                 f"random numbers are drawn {location(node)} in evaluation mode, too; expected a module that "
                 "computes the same every time"
             )
-        if not any(isinstance(leaf, COMPUTED) for leaf in leaves):
+        if not any(isinstance(leaf, values.COMPUTED) for leaf in leaves):
             sized = any(isinstance(leaf, Constant) and leaf.node is not None for leaf in leaves)
             return Constant(call(node, args, kwargs), node if sized else None)
         if name in ("sym_size", "size"):
@@ -228,7 +206,7 @@ class StreamBuilder:
         result = node.meta.get("val")
         integers = isinstance(result, Tensor) and not result.is_floating_point()
         stays = integers or name in MOVES | CASTS | SUMS or node.target is operator.getitem
-        if stays and not any(isinstance(leaf, (StreamView, AttentionScores, Integers)) for leaf in leaves):
+        if stays and not any(isinstance(leaf, values.RECOGNISED) for leaf in leaves):
             return self._in_prefix(node, call(node, args, kwargs))
         return self._by_rule(node, name, args, kwargs)
 
@@ -236,7 +214,7 @@ class StreamBuilder:
         from interbasis.models.traced.rules import RULES
         from interbasis.models.traced.rules.foreign import foreign
 
-        if name in CASTS and not isinstance(args[0], Integers):
+        if name in CASTS and not isinstance(args[0], values.Integers):
             return Constant(args[0].value) if isinstance(args[0], Constant) else args[0]
         try:
             if name in MOVES:
@@ -247,12 +225,10 @@ class StreamBuilder:
         except NoRuleError as reason:
             leaves = tree_leaves((args, kwargs))
             streams = [leaf.stream for leaf in leaves if isinstance(leaf, StreamView)]
-            linear = not any(isinstance(stream.op, CoreOp) for stream in in_order(streams, set()))
-            scored = any(isinstance(leaf, (AttentionScores, Integers)) for leaf in leaves)
+            linear = not any(isinstance(stream.op, ops.CORES) for stream in ops.in_order(streams, set()))
+            scored = any(isinstance(leaf, (values.AttentionScores, values.Integers)) for leaf in leaves)
             if linear and not scored and name in SUMS | {"getitem"}:
-                if streams:
-                    return self._in_prefix(node, self.traced.evaluate(node, self.traced.example))
-                return self._in_prefix(node, call(node, args, kwargs))
+                return self._in_prefix(node, self.traced.evaluate(node, self.traced.example))
             return foreign(self, node, args, kwargs, str(reason))
 
     def _in_prefix(self, node: fx.Node, value: Any) -> Value:
@@ -266,7 +242,7 @@ class StreamBuilder:
         if isinstance(moved, tuple):
             return moved[options[0]]
         if not isinstance(moved, StreamView) or any(
-            isinstance(leaf, COMPUTED) for leaf in tree_leaves((options, kwargs))
+            isinstance(leaf, values.COMPUTED) for leaf in tree_leaves((options, kwargs))
         ):
             raise NoRuleError("numbers are moved to where other numbers of the input say")
         index = call(node, [moved.index.contiguous(), *options], kwargs)
@@ -299,7 +275,7 @@ def call(node: fx.Node, args: Any, kwargs: Any) -> Any:
     def concrete(leaf: Any) -> Any:
         if isinstance(leaf, (Constant, PrefixValue)):
             return leaf.value
-        if isinstance(leaf, COMPUTED):
+        if isinstance(leaf, values.COMPUTED):
             raise NoRuleError("it is computed from the input")
         return leaf
 
@@ -315,7 +291,7 @@ def traced_shape(value: Value) -> tuple[int, ...]:
 
 def constant(value: Any) -> Any:
     """The number or tensor of an argument, which must not depend on the input."""
-    if any(isinstance(leaf, COMPUTED) for leaf in tree_leaves(value)):
+    if any(isinstance(leaf, values.COMPUTED) for leaf in tree_leaves(value)):
         raise NoRuleError("an argument that should be constant depends on the input")
     return value
 

@@ -3,7 +3,7 @@
 A stream is [samples, positions, channels]; its positions are a grid, (height, width) of an image or (T,) of a
 sequence, flattened row by row, or one for plain rows. Operations are of three kinds. `Mixed` is affine and
 acts on the channels of each position by itself, so that a chain of them is one matrix. `Spread` operations
-are linear and read several positions. `CoreOp` is everything else.
+are linear and read several positions. Everything else is the core of a section, `CoreOp` or `Foreign`.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,19 +11,10 @@ from dataclasses import dataclass
 from math import prod
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 
 from interbasis.models.traced.trace import SourceLocation
-from interbasis.network.cores import (
-    Attention,
-    AttentionShape,
-    Core,
-    Elementwise,
-    Gated,
-    Largest,
-    Normalize,
-    Variance,
-)
+from interbasis.network.cores import Core, Elementwise
 from interbasis.network.stencil import Stencil
 from interbasis.network.window import Grid
 
@@ -36,8 +27,6 @@ class Stream:
     channels: int
     op: "Op"
     location: SourceLocation
-    callers: tuple[str, ...] = ()
-    """Names of the modules that compute it, the outermost first."""
 
     @property
     def positions(self) -> int:
@@ -46,6 +35,10 @@ class Stream:
     @property
     def inputs(self) -> "tuple[Stream, ...]":
         return self.op.inputs
+
+    def is_core(self, *kinds: type[Core]) -> bool:
+        """Whether a core of one of these kinds makes it."""
+        return isinstance(self.op, CoreOp) and isinstance(self.op.core, kinds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,74 +138,17 @@ class Convolved(Spread):
         return torch.einsum("nskd,ckd->nsc", self.stencil.patches(values[0]), self.taps.to(values[0]))
 
 
+@dataclass(frozen=True, eq=False)
 class CoreOp(Op):
-    """Operation that is not linear: the core of a section."""
+    """Core of a section, which reads the streams side by side."""
 
-    def core(self) -> Core:
-        """The same as a core; `Foreign` operations get a `General` one where sections are made."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, eq=False)
-class Applied(CoreOp):
-    """Function of every number by itself, which may differ from channel to channel."""
-
-    activation: nn.Module
-
-    def core(self) -> Core:
-        return Elementwise(self.activation)
+    core: Core
 
     def run(self, values: Sequence[Tensor]) -> Tensor:
-        return self.activation(values[0])
-
-
-class MeanSquare(CoreOp):
-    """Mean square of all channels, one channel: the variance of what is centred."""
-
-    def core(self) -> Core:
-        return Variance(self.inputs[0].channels)
-
-    def run(self, values: Sequence[Tensor]) -> Tensor:
-        return values[0].square().mean(-1, keepdim=True)
-
-
-@dataclass(frozen=True, eq=False)
-class Divided(CoreOp):
-    """x / √(v + ε), of v (one channel) and x."""
-
-    epsilon: float
-
-    def core(self) -> Core:
-        return Normalize(self.epsilon)
-
-    def run(self, values: Sequence[Tensor]) -> Tensor:
-        return values[1] * (values[0].clamp_min(0) + self.epsilon).rsqrt()
-
-
-@dataclass(frozen=True, eq=False)
-class Attended(CoreOp):
-    """Attention on one stream of queries, keys and values, [q | k | v]."""
-
-    shape: AttentionShape
-
-    def core(self) -> Core:
-        return Attention(self.shape)
-
-    def run(self, values: Sequence[Tensor]) -> Tensor:
-        return self.core()(values[0], slice(0, values[0].shape[1]))
-
-
-@dataclass(frozen=True, eq=False)
-class Product(CoreOp):
-    """act(g) ∘ w."""
-
-    activation: nn.Module
-
-    def core(self) -> Core:
-        return Gated(self.activation)
-
-    def run(self, values: Sequence[Tensor]) -> Tensor:
-        return self.activation(values[0]) * values[1]
+        u = torch.cat(list(values), dim=-1)
+        if isinstance(self.core, Elementwise):  # which subtracts its value at 0
+            return self.core.activation(u)
+        return self.core(u, slice(0, u.shape[1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,16 +157,13 @@ class MaxPooled(CoreOp):
 
     stencil: Stencil
 
-    def core(self) -> Core:
-        return Largest(self.stencil.taps)
-
     def run(self, values: Sequence[Tensor]) -> Tensor:
         index, weight = self.stencil.index[..., 0], self.stencil.weight[..., 0]
         return torch.where(weight[..., None] == 0, -torch.inf, values[0][:, index]).amax(2)
 
 
 @dataclass(frozen=True, eq=False)
-class Foreign(CoreOp):
+class Foreign(Op):
     """Function of streams that has no closed form."""
 
     function: Callable[[Sequence[Tensor]], Tensor]
@@ -239,6 +172,10 @@ class Foreign(CoreOp):
 
     def run(self, values: Sequence[Tensor]) -> Tensor:
         return self.function(values)
+
+
+CORES = (CoreOp, Foreign)
+"""Operations that are not linear."""
 
 
 def evaluate(wanted: Sequence[Stream], known: dict[Stream, Tensor]) -> list[Tensor]:

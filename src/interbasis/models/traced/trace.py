@@ -16,7 +16,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from torch.export import Dim, ExportedProgram, export
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError, first_line
 from interbasis.models.own_output import evaluation_mode
 
 SAMPLES = (3, 5, 7, 11, 13)
@@ -39,10 +39,15 @@ INSTALLED = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python[\d.]+)
 class SourceLocation:
     """Location of an operation in the user's code."""
 
-    module: str
-    """Name of the innermost module, as `named_modules` has it; the whole module is ''."""
+    callers: tuple[str, ...]
+    """Names of the modules that are being called, as `named_modules` has them, the outermost first."""
     source: str
     """file:line and the code there; empty where the trace does not say."""
+
+    @property
+    def module(self) -> str:
+        """Name of the innermost module; the whole module is ''."""
+        return self.callers[-1] if self.callers else ""
 
     def __str__(self) -> str:
         name = f"in {self.module!r}" if self.module else "in the module's own forward"
@@ -116,14 +121,10 @@ def trace(module: nn.Module, example: Tensor, output: str | int | None = None) -
 
     ``output`` says which is meant where the module returns several tensors.
     """
-    with evaluation_mode(module):
-        try:
-            copy = deepcopy(module).double().eval()
-        except Exception as error:  # somebody else's code
-            raise InterbasisError(
-                f"{type(module).__name__} could not be copied to be traced ({_first_line(error)}); "
-                "expected a module that copy.deepcopy takes"
-            ) from error
+    problem = f"{type(module).__name__} could not be copied to be traced"
+    remedy = "expected a module that copy.deepcopy takes"
+    with evaluation_mode(module), Explained(problem, Exception, remedy=remedy):
+        copy = deepcopy(module).double().eval()
     # a prime number of samples, which no other dimension has, so that the samples can be told apart
     samples = next(n for n in SAMPLES if n not in example.shape[1:])
     example = torch.cat([example] * -(-samples // len(example)))[:samples].clone()
@@ -165,27 +166,17 @@ def _from_program(program: ExportedProgram, example: Tensor, output: str | int |
         constants[spec.arg.name] = tensors[spec.target or ""].detach()
     nodes = {node.name: node for node in program.graph.nodes}
     results = [spec.arg for spec in signature.output_specs if spec.kind == OutputKind.USER_OUTPUT]
-    number = _output_number(results, _output_names(program), output)
-    return TracedModule(
-        program.graph, constants, nodes[inputs[0]], nodes[results[number].name], example, number
-    )
+    number = _output_number(program, results, output)
+    ends = nodes[inputs[0]], nodes[results[number].name]
+    return TracedModule(program.graph, constants, *ends, example, number)
 
 
-def _output_names(program: ExportedProgram) -> list[str]:
-    """Names of everything that the module returns: keys, names of fields, places in a tuple."""
-    spec = program.call_spec.out_spec
-    if spec is None:
-        return [""]
-    leaves, _ = tree_flatten_with_path(tree_unflatten(range(spec.num_leaves), spec))
-    attributes = ("key", "idx", "name")
-    return [
-        ".".join(str(next(getattr(key, a) for a in attributes if hasattr(key, a))) for key in path)
-        for path, _ in leaves
-    ]
-
-
-def _output_number(results: Sequence[object], names: Sequence[str], output: str | int | None) -> int:
-    """Number of the tensor that is meant among all results."""
+def _output_number(program: ExportedProgram, results: Sequence[object], output: str | int | None) -> int:
+    """Number of the tensor that is meant among all results, by key, name of a field or place in a tuple."""
+    spec, names = program.call_spec.out_spec, [""]
+    if spec is not None:
+        leaves: Any = tree_flatten_with_path(tree_unflatten(range(spec.num_leaves), spec))[0]
+        names = [".".join(str(*astuple(key)) for key in path) for path, _ in leaves]
     tensors = {name: k for k, name in enumerate(names) if isinstance(results[k], TensorArgument)}
     if output is None and len(tensors) == 1:
         return next(iter(tensors.values()))
@@ -205,22 +196,16 @@ def _output_number(results: Sequence[object], names: Sequence[str], output: str 
 
 
 def location(node: fx.Node) -> SourceLocation:
-    """The innermost module that calls an operation, and the last line of the user's own code."""
-    stack = node.meta.get("nn_module_stack") or {}
-    names = [str(name) for name, _ in stack.values()]
-    return SourceLocation(names[-1] if names else "", _last_line(node.meta.get("stack_trace") or ""))
-
-
-def callers(node: fx.Node) -> tuple[str, ...]:
-    """Names of all modules that are being called, the outermost first."""
-    return tuple(str(name) for name, _ in (node.meta.get("nn_module_stack") or {}).values() if name)
+    """The modules that call an operation, and the last line of the user's own code."""
+    names = (str(name) for name, _ in (node.meta.get("nn_module_stack") or {}).values())
+    return SourceLocation(tuple(filter(None, names)), _last_line(node.meta.get("stack_trace") or ""))
 
 
 def _last_line(stack: str) -> str:
     """The innermost line of a stack that is not an installed package's, else the innermost of all."""
     frames = list(FRAME.finditer(stack))
     frames = [frame for frame in frames if not INSTALLED.search(frame["file"])] or frames
-    return _line(frames[-1]["file"], frames[-1]["line"], frames[-1]["code"]) if frames else ""
+    return _line(*frames[-1].groups()) if frames else ""
 
 
 def _line(file: str, number: str | int | None, code: str | None) -> str:
@@ -235,18 +220,12 @@ def _untraceable(module: nn.Module, error: Exception) -> InterbasisError:
         for frame in traceback.extract_tb(error.__traceback__)
         if not INSTALLED.search(frame.filename) and not frame.filename.startswith(library)
     ]
-    last = (
-        _line(frames[-1].filename, frames[-1].lineno, frames[-1].line) if frames else _last_line(str(error))
-    )
+    last = frames[-1] if frames else None
+    place = _line(last.filename, last.lineno, last.line) if last else _last_line(str(error))
     text, kind = str(error).lower(), type(error).__name__
     about_data = "data-dependent" in text or kind == "GuardOnDataDependentSymNode"
-    reason = "a branch or a number depends on the data" if about_data else _first_line(error)
+    reason = "a branch or a number depends on the data" if about_data else first_line(error)
     return InterbasisError(
-        f"{type(module).__name__} could not be traced{f' at {last}' if last else ''}: {reason}; expected a "
+        f"{type(module).__name__} could not be traced{f' at {place}' if place else ''}: {reason}; expected a "
         "forward whose operations are the same for all inputs of a shape"
     )
-
-
-def _first_line(error: Exception) -> str:
-    lines: Sequence[str] = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].strip().rstrip(".")

@@ -113,16 +113,12 @@ class Integers:
 
 Value = Constant | PrefixValue | StreamView | AttentionScores | Integers | tuple
 """Operations that return several tensors have tuples of values."""
-COMPUTED = (PrefixValue, StreamView, AttentionScores, Integers)
+RECOGNISED = (StreamView, AttentionScores, Integers)
+"""Values that are computed by layers."""
+COMPUTED = (PrefixValue, *RECOGNISED)
 """Values that depend on the input's numbers."""
 Keywords = Mapping[str, Any]
 """Arguments of an operation by name."""
-
-
-def whole_stream(stream: Stream, samples: int) -> Tensor:  # [samples, P, channels]
-    """Indices of a view that is the stream itself."""
-    count = samples * stream.positions * stream.channels
-    return torch.arange(count).view(samples, stream.positions, stream.channels)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
-from interbasis.models.traced.recognise import Rule, StreamBuilder, constant
+from interbasis.models.traced.recognise import OpRule, StreamBuilder, constant
 from interbasis.models.traced.rules.linear import apply_matrix, is_computed
-from interbasis.models.traced.streams import Attended, Stream, selection
+from interbasis.models.traced.streams import CoreOp, Stream, selection
 from interbasis.models.traced.trace import location
 from interbasis.models.traced.values import AttentionScores, NoRuleError, StreamView, Value
-from interbasis.network.cores import AttentionShape
+from interbasis.network.cores import Attention, AttentionShape
 
 
 def scaled_dot_product(
@@ -126,13 +126,13 @@ def _attended(builder: StreamBuilder, scores: AttentionScores, value: StreamView
     joined = builder.mixed(list(matrices.items()))
     scale = None if scores.scale == width**-0.5 else scores.scale
     shape = AttentionShape(heads, width, causal=scores.causal, scale=scale)
-    stream = builder.stream(Attended((joined,), shape), joined.grid, size)
+    stream = builder.stream(CoreOp((joined,), Attention(shape)), joined.grid, size)
     sites = first.sample[..., None, None] * stream.positions + torch.arange(stream.positions)[:, None]
     channels = first.head[..., None, None] * width + torch.arange(width)
     return StreamView(stream, sites * size + channels)
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, OpRule] = {
     "scaled_dot_product_attention": scaled_dot_product, "softmax": softmax, "_softmax": softmax,
     **dict.fromkeys(("matmul", "mm", "bmm"), matmul),
 }  # fmt: skip

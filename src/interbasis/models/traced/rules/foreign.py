@@ -8,21 +8,12 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
+from interbasis.models.traced import values
 from interbasis.models.traced.recognise import StreamBuilder, default_axis, op_name
 from interbasis.models.traced.streams import Foreign, Stream
 from interbasis.models.traced.trace import TracedModule, location
-from interbasis.models.traced.values import (
-    AttentionScores,
-    Constant,
-    Integers,
-    Keywords,
-    NoRuleError,
-    PrefixValue,
-    StreamView,
-    Value,
-    group_if_possible,
-)
+from interbasis.models.traced.values import Constant, Integers, Keywords, NoRuleError, StreamView, Value
 
 
 def _copy(tensor: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
@@ -93,12 +84,12 @@ class _Operation:
     number: int | None = None
     """Number of the tensor that is meant where several come out."""
 
-    def __call__(self, values: Sequence[Tensor]) -> Tensor:
-        result = self.results(values)
+    def __call__(self, given: Sequence[Tensor]) -> Tensor:
+        result = self.results(given)
         return result if self.number is None else result[self.number]
 
-    def results(self, values: Sequence[Tensor]) -> Any:
-        known, like = dict(zip(self.streams, values, strict=True)), values[0]
+    def results(self, given: Sequence[Tensor]) -> Any:
+        known, like = dict(zip(self.streams, given, strict=True)), given[0]
 
         def concrete(leaf: Any) -> Any:
             if isinstance(leaf, StreamView):
@@ -122,7 +113,7 @@ class _Operation:
 def foreign(builder: StreamBuilder, node: fx.Node, args: Any, kwargs: Keywords, reason: str) -> Value:
     """Core that is differentiated automatically; ``reason`` says why it has no closed form."""
     name = f"{op_name(node)} {location(node)}"
-    if any(isinstance(leaf, AttentionScores) for leaf in tree_leaves((args, kwargs))):
+    if any(isinstance(leaf, values.AttentionScores) for leaf in tree_leaves((args, kwargs))):
         raise InterbasisError(
             f"scores of attention are used {location(node)} in a way that is not supported ({reason}); "
             "expected softmax(q kᵀ · scale + mask) v with a mask that is empty or causal, or "
@@ -130,7 +121,7 @@ def foreign(builder: StreamBuilder, node: fx.Node, args: Any, kwargs: Keywords, 
         )
 
     def viewed(leaf: Any) -> Any:
-        is_real = isinstance(leaf, PrefixValue) and leaf.value.is_floating_point()
+        is_real = isinstance(leaf, values.PrefixValue) and leaf.value.is_floating_point()
         return builder.view(leaf) if is_real else leaf
 
     arguments = tree_map(viewed, (args, kwargs))
@@ -146,7 +137,7 @@ def foreign(builder: StreamBuilder, node: fx.Node, args: Any, kwargs: Keywords, 
                 raise _mixed_samples(name) from mixed
         elif isinstance(leaf, Integers):
             streams |= dict.fromkeys(leaf.streams)
-    if any(isinstance(leaf, PrefixValue) for leaf in leaves):
+    if any(isinstance(leaf, values.PrefixValue) for leaf in leaves):
         raise InterbasisError(
             f"{name} combines computed numbers with whole numbers of the input ({reason}), which is not "
             "supported; expected inputs that are read once, before the first layer"
@@ -154,21 +145,17 @@ def foreign(builder: StreamBuilder, node: fx.Node, args: Any, kwargs: Keywords, 
     builder.fixed_lengths = True
     operation = _Operation(builder.traced, node, arguments, layouts, tuple(streams))
     zeros = [torch.zeros(builder.samples, s.positions, s.channels, dtype=torch.float64) for s in streams]
-    try:
+    with Explained(f"{name} could not be run by itself", Exception, remedy=reason):
         results = operation.results(zeros)
-    except Exception as error:  # somebody else's code
-        raise InterbasisError(
-            f"{name} could not be run by itself ({str(error).splitlines()[0]}); {reason}"
-        ) from error
-    by_position = _treats_positions_alone(builder, op_name(node), arguments[0])
+    by_position = False
+    if op_name(node) in BY_POSITION and isinstance(arguments[0][0], StreamView):
+        x, axis = arguments[0][:2]
+        rows = values.group_if_possible(x, int(getattr(axis, "value", axis)), builder.samples)
+        by_position = rows is not None and len(rows.channels) == 1
     if isinstance(results, Tensor):
         return _result(builder, results, operation, name, by_position)
-    return tuple(
-        _result(builder, part, replace(operation, number=number), name, by_position)
-        if isinstance(part, Tensor)
-        else Constant(part)
-        for number, part in enumerate(results)
-    )
+    numbered = ((part, replace(operation, number=number)) for number, part in enumerate(results))
+    return tuple(_result(builder, part, chosen, name, by_position) for part, chosen in numbered)
 
 
 def _mixed_samples(name: str) -> InterbasisError:
@@ -178,10 +165,12 @@ def _mixed_samples(name: str) -> InterbasisError:
 
 
 def _result(
-    builder: StreamBuilder, result: Tensor, operation: _Operation, name: str, by_position: bool
+    builder: StreamBuilder, result: Any, operation: _Operation, name: str, by_position: bool
 ) -> Value:
     """The stream that an operation puts out, with its samples, positions and channels told apart."""
     streams = operation.streams
+    if not isinstance(result, Tensor):
+        return Constant(result)
     if not result.is_floating_point():
         return Integers(streams, operation, tuple(result.shape))
     samples_axis = next((k for k, size in enumerate(result.shape) if size == builder.samples), None)
@@ -204,17 +193,9 @@ def _result(
         output = output[:, None] if is_flat else output
         return output.permute(*order).reshape(len(together), -1, channels)
 
-    def run(values: Sequence[Tensor]) -> Tensor:
-        return builder.traced.in_groups(once, torch.cat([value.flatten(1) for value in values], dim=1))
+    def run(given: Sequence[Tensor]) -> Tensor:
+        return builder.traced.in_groups(once, torch.cat([value.flatten(1) for value in given], dim=1))
 
     stream = builder.stream(Foreign(streams, run, name, not by_position), grid, channels)
     view = builder.arranged(stream, order, result.shape)
     return StreamView(stream, view.index[:, 0]) if is_flat else view
-
-
-def _treats_positions_alone(builder: StreamBuilder, name: str, args: Any) -> bool:
-    if name not in BY_POSITION or not isinstance(args[0], StreamView):
-        return False
-    axis = args[1].value if isinstance(args[1], Constant) else args[1]
-    rows = group_if_possible(args[0], int(axis), builder.samples)
-    return rows is not None and len(rows.channels) == 1

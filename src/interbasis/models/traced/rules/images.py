@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interbasis.models.traced.recognise import Rule, StreamBuilder, constant
+from interbasis.models.traced.recognise import OpRule, StreamBuilder, constant, op_name
 from interbasis.models.traced.rules.linear import apply_matrix, by_constants
 from interbasis.models.traced.rules.norms import averaging_stencil
-from interbasis.models.traced.streams import MEAN, Convolved, Gathered, MaxPooled, Op, Stream
+from interbasis.models.traced.streams import MEAN, Convolved, Gathered, MaxPooled, Stream
 from interbasis.models.traced.values import NoRuleError, StreamView, Value, group
+from interbasis.network.cores import Largest
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import kernel_taps
 from interbasis.network.window import Grid, SlidingWindow
@@ -20,10 +21,10 @@ from interbasis.network.window import Grid, SlidingWindow
 MAX_PROBED_PIXELS = 4096
 
 
-def _pixels(builder: StreamBuilder, value: Value, dimensions: int | None = None) -> Stream:
+def _pixels(builder: StreamBuilder, value: Value) -> Stream:
     """Stream of a tensor [n, c, grid…], its channels and pixels in order."""
-    x = builder.view(value, 1)
-    if dimensions is not None and x.index.ndim != dimensions + 2:
+    x, name = builder.view(value, 1), op_name(builder.node)
+    if x.index.ndim != next((d for d in (1, 2, 3) if f"{d}d" in name), x.index.ndim - 2) + 2:
         raise NoRuleError("an image without samples has no rule")
     rows = group(x, 1, builder.samples)
     grid = tuple(x.shape[2:])
@@ -33,8 +34,9 @@ def _pixels(builder: StreamBuilder, value: Value, dimensions: int | None = None)
     return builder.select(x.stream, rows.channels[0], grid)
 
 
-def _image(builder: StreamBuilder, op: Op, grid: Grid, channels: int) -> StreamView:
+def _image(builder: StreamBuilder, op: Convolved | Gathered | MaxPooled) -> StreamView:
     """A new stream as a tensor [n, c, grid…]."""
+    grid, channels = op.stencil.target, len(op.taps) if isinstance(op, Convolved) else op.inputs[0].channels
     order = [0, *range(2, 2 + len(grid)), 1]
     return builder.arranged(builder.stream(op, grid, channels), order, [builder.samples, channels, *grid])
 
@@ -42,10 +44,6 @@ def _image(builder: StreamBuilder, op: Op, grid: Grid, channels: int) -> StreamV
 def _sizes(value: Any, dimensions: int) -> Grid:
     sizes = [int(size) for size in value] if isinstance(value, (list, tuple)) else [int(value)]
     return tuple(sizes * dimensions) if len(sizes) == 1 else tuple(sizes)
-
-
-def _dimensions(builder: StreamBuilder) -> int:
-    return next(d for d in (1, 2, 3) if f"{d}d" in str(builder.node.target))
 
 
 def _with_bias(builder: StreamBuilder, x: StreamView, bias: Tensor | None) -> StreamView:
@@ -66,29 +64,21 @@ def convolution(builder: StreamBuilder, x: Value, weight: Any, bias: Any, *optio
         pads = tuple((p, p) for p in _sizes(padding, dimensions))
     if prod(kernel) == 1 and set(stride) == {1} and not any(map(any, pads)):
         return apply_matrix(builder, builder.view(x, 1), kernel_taps(weight, groups)[:, 0], bias, 1)
-    stream = _pixels(builder, x, dimensions)
+    stream = _pixels(builder, x)
     window = replace(SlidingWindow.from_arguments(kernel, stride, dilation, 0), padding=pads)
-    stencil = Stencil.sliding(stream.grid, window)
-    op = Convolved((stream,), stencil, kernel_taps(weight, groups))
-    return _with_bias(builder, _image(builder, op, stencil.target, len(weight)), bias)
+    op = Convolved((stream,), Stencil.sliding(stream.grid, window), kernel_taps(weight, groups))
+    return _with_bias(builder, _image(builder, op), bias)
 
 
 def transposed(builder: StreamBuilder, x: Value, weight: Any, bias: Any, *options: Any) -> Value:
     weight, bias = constant(weight).double(), constant(bias)
     dimensions, kernel, groups = weight.ndim - 2, tuple(weight.shape[2:]), options[3]
     stride, padding, extra, dilation = (_sizes(options[k], dimensions) for k in (0, 1, 2, 4))
-    stream = _pixels(builder, x, dimensions)
-    stencil = Stencil.transposed(
-        stream.grid, SlidingWindow.from_arguments(kernel, stride, dilation, padding), extra
-    )
-    parts = [kernel_taps(part.transpose(0, 1)) for part in weight.chunk(groups)]
-    taps = weight.new_zeros(sum(map(len, parts)), stencil.taps, stream.channels)
-    row = column = 0
-    for part in parts:
-        taps[row : row + len(part), :, column : column + part.shape[2]] = part
-        row, column = row + len(part), column + part.shape[2]
-    result = _image(builder, Convolved((stream,), stencil, taps), stencil.target, len(taps))
-    return _with_bias(builder, result, bias)
+    stream = _pixels(builder, x)
+    window = SlidingWindow.from_arguments(kernel, stride, dilation, padding)
+    kernels = torch.cat([part.transpose(0, 1) for part in weight.chunk(groups)])  # as a convolution has them
+    op = Convolved((stream,), Stencil.transposed(stream.grid, window, extra), kernel_taps(kernels, groups))
+    return _with_bias(builder, _image(builder, op), bias)
 
 
 def general_convolution(builder: StreamBuilder, x: Value, weight: Any, bias: Any, *options: Any) -> Value:
@@ -99,54 +89,47 @@ def general_convolution(builder: StreamBuilder, x: Value, weight: Any, bias: Any
     return convolution(builder, x, weight, bias, stride, padding, dilation, groups)
 
 
-def _window(kernel: Any, options: Sequence[Any], dilation: Any, dimensions: int) -> SlidingWindow:
+def _window(stream: Stream, kernel: Any, options: Sequence[Any], dilation: Any = 1) -> SlidingWindow:
     """SlidingWindow of stride, padding and ceil_mode."""
     stride, padding, ceil = options
-    size = _sizes(kernel, dimensions)
-    strides = _sizes(stride, dimensions) if stride else size
-    window = SlidingWindow.from_arguments(
-        size, strides, _sizes(dilation, dimensions), _sizes(padding, dimensions)
-    )
-    return replace(window, ceil=bool(ceil))
+    arguments = (_sizes(value, len(stream.grid)) for value in (kernel, stride or kernel, dilation, padding))
+    size, steps, dilations, pads = arguments
+    return replace(SlidingWindow.from_arguments(size, steps, dilations, pads), ceil=bool(ceil))
 
 
 def max_pool(builder: StreamBuilder, x: Value, kernel: Any, *options: Any) -> Value:
     stride, padding, dilation, ceil = options
-    dimensions = _dimensions(builder)
-    stream = _pixels(builder, x, dimensions)
-    window = replace(_window(kernel, (stride, padding, ceil), dilation, dimensions), mode="inside")
-    stencil = Stencil.sliding(stream.grid, window)
-    result = _image(builder, MaxPooled((stream,), stencil), stencil.target, stream.channels)
-    return (result,) if "indices" in str(builder.node.target) else result
+    stream = _pixels(builder, x)
+    window = replace(_window(stream, kernel, (stride, padding, ceil), dilation), mode="inside")
+    result = _largest(builder, stream, Stencil.sliding(stream.grid, window))
+    return (result,) if "indices" in op_name(builder.node) else result
+
+
+def _largest(builder: StreamBuilder, stream: Stream, stencil: Stencil) -> StreamView:
+    return _image(builder, MaxPooled((stream,), Largest(stencil.taps), stencil))
 
 
 def average_pool(builder: StreamBuilder, x: Value, kernel: Any, *options: Any) -> Value:
     *window_options, counts, divisor = options if len(options) == 5 else (*options, None)
-    dimensions = _dimensions(builder)
-    stream = _pixels(builder, x, dimensions)
-    window = _window(kernel, window_options, 1, dimensions)
+    stream = _pixels(builder, x)
+    window = _window(stream, kernel, window_options)
     stencil = Stencil.average(stream.grid, window, count_padding=bool(counts), divisor=divisor)
-    op = Gathered((stream,), stencil, f"averages over {'×'.join(map(str, window.kernel))}")
-    return _image(builder, op, stencil.target, stream.channels)
+    return _image(builder, Gathered((stream,), stencil, f"averages over {'×'.join(map(str, window.kernel))}"))
 
 
 def adaptive_average(builder: StreamBuilder, x: Value, size: Any) -> Value:
-    dimensions = _dimensions(builder)
-    stream = _pixels(builder, x, dimensions)
-    sizes = _sizes([s if s is not None else g for s, g in zip(size, stream.grid, strict=True)], dimensions)
-    if set(sizes) == {1}:
-        op = Gathered((stream,), averaging_stencil(stream.grid), MEAN)
-        result = _image(builder, op, (), stream.channels)
-        return StreamView(result.stream, result.index.view(*result.shape, *sizes))
-    op = Gathered((stream,), Stencil.adaptive(stream.grid, sizes), "averages")
-    return _image(builder, op, sizes, stream.channels)
+    stream = _pixels(builder, x)
+    sizes = tuple(int(g if s is None else s) for s, g in zip(size, stream.grid, strict=True))
+    if set(sizes) != {1}:
+        return _image(builder, Gathered((stream,), Stencil.adaptive(stream.grid, sizes), "averages"))
+    result = _image(builder, Gathered((stream,), averaging_stencil(stream.grid), MEAN))
+    return StreamView(result.stream, result.index.view(*result.shape, *sizes))
 
 
 def adaptive_maximum(builder: StreamBuilder, x: Value, size: Any) -> Value:
-    dimensions = _dimensions(builder)
-    stream = _pixels(builder, x, dimensions)
-    stencil = Stencil.adaptive(stream.grid, _sizes(size, dimensions), maximum=True)
-    return (_image(builder, MaxPooled((stream,), stencil), stencil.target, stream.channels),)
+    stream = _pixels(builder, x)
+    sizes = _sizes(size, len(stream.grid))
+    return (_largest(builder, stream, Stencil.adaptive(stream.grid, sizes, maximum=True)),)
 
 
 def nearest(builder: StreamBuilder, x: Value, *options: Any) -> Value:
@@ -157,7 +140,7 @@ def nearest(builder: StreamBuilder, x: Value, *options: Any) -> Value:
     index = target(numbers, *constant(options)).long()
     grid, index = tuple(index.shape[2:]), index.flatten()[:, None, None]
     stencil = Stencil(stream.grid, grid, index, torch.ones(index.shape, dtype=torch.float64))
-    return _image(builder, Gathered((stream,), stencil, "the nearest pixel"), grid, stream.channels)
+    return _image(builder, Gathered((stream,), stencil, "the nearest pixel"))
 
 
 def linear_in_pixels(builder: StreamBuilder, x: Value, *options: Any) -> Value:
@@ -175,24 +158,19 @@ def linear_in_pixels(builder: StreamBuilder, x: Value, *options: Any) -> Value:
     depth = int((weights != 0).sum(1).max())
     index = weights.abs().topk(max(depth, 1), dim=1).indices[:, None]
     stencil = Stencil(stream.grid, grid, index, weights.gather(1, index[:, 0])[:, None])
-    return _image(builder, Gathered((stream,), stencil, "a map of the pixels"), grid, stream.channels)
+    return _image(builder, Gathered((stream,), stencil, "a map of the pixels"))
 
 
-RULES: dict[str, Rule] = {
-    **{f"conv{d}d": convolution for d in (1, 2, 3)},
-    **{f"conv_transpose{d}d": transposed for d in (1, 2, 3)},
-    **{f"max_pool{d}d": max_pool for d in (1, 2, 3)},
-    **{f"max_pool{d}d_with_indices": max_pool for d in (1, 2, 3)},
-    **{f"avg_pool{d}d": average_pool for d in (1, 2, 3)},
-    **{f"adaptive_avg_pool{d}d": adaptive_average for d in (1, 2, 3)},
-    **{f"_adaptive_avg_pool{d}d": adaptive_average for d in (1, 2, 3)},
-    **{f"adaptive_max_pool{d}d": adaptive_maximum for d in (1, 2, 3)},
-    **{f"upsample_nearest{d}d": nearest for d in (1, 2, 3)},
-    "convolution": general_convolution,
-    **dict.fromkeys(
-        ("upsample_bilinear2d", "upsample_linear1d", "upsample_bicubic2d", "reflection_pad1d",
-         "reflection_pad2d", "replication_pad1d", "replication_pad2d", "constant_pad_nd", "pad",
-         "upsample_trilinear3d"),
-        linear_in_pixels,
-    ),
+BY_DIMENSIONS: dict[str, OpRule] = {
+    "conv{}d": convolution, "conv_transpose{}d": transposed, "max_pool{}d": max_pool,
+    "max_pool{}d_with_indices": max_pool, "avg_pool{}d": average_pool, "upsample_nearest{}d": nearest,
+    "adaptive_avg_pool{}d": adaptive_average, "_adaptive_avg_pool{}d": adaptive_average,
+    "adaptive_max_pool{}d": adaptive_maximum, "reflection_pad{}d": linear_in_pixels,
+    "replication_pad{}d": linear_in_pixels,
 }  # fmt: skip
+LINEAR_IN_PIXELS = (
+    "upsample_bilinear2d", "upsample_linear1d", "upsample_bicubic2d", "upsample_trilinear3d",
+    "constant_pad_nd", "pad",
+)  # fmt: skip
+RULES = {name.format(d): rule for name, rule in BY_DIMENSIONS.items() for d in (1, 2, 3)}
+RULES |= {"convolution": general_convolution, **dict.fromkeys(LINEAR_IN_PIXELS, linear_in_pixels)}

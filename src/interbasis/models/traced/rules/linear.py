@@ -1,22 +1,16 @@
 """Linear maps, sums, scales by constants, concatenation."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from interbasis.models.traced.recognise import Rule, StreamBuilder, constant, traced_shape
+from interbasis.models.traced import values
+from interbasis.models.traced.recognise import OpRule, StreamBuilder, constant, traced_shape
 from interbasis.models.traced.streams import selection
-from interbasis.models.traced.values import (
-    AttentionScores,
-    NoRuleError,
-    PrefixValue,
-    StreamView,
-    Value,
-    align,
-    group,
-)
+from interbasis.models.traced.values import AttentionScores, NoRuleError, PrefixValue, StreamView, Value
 
 
 def is_computed(value: Any) -> bool:
@@ -30,7 +24,7 @@ def apply_matrix(
     """W along one dimension, whose numbers are channels of one position."""
 
     def attempt(x: StreamView) -> StreamView:
-        rows = group(x, axis, builder.samples)
+        rows = values.group(x, axis, builder.samples)
         groups, width, out = len(rows.channels), x.stream.channels, weight.shape[0]
         if groups == 1 and torch.equal(rows.channels[0], torch.arange(width)):
             matrix = weight
@@ -43,7 +37,7 @@ def apply_matrix(
         stream = builder.mixed([(x.stream, matrix)], shift, is_linear_map=True)
         return StreamView(stream, rows.result(out, axis))
 
-    return builder.placed(x, attempt)
+    return builder.placed(attempt, x)
 
 
 def linear(builder: StreamBuilder, x: Value, weight: Any, bias: Any) -> Value:
@@ -63,31 +57,26 @@ def by_constants(
     shape = torch.broadcast_shapes(x.shape, factor.shape, offset.shape)
 
     def attempt(x: StreamView) -> StreamView:
-        aligned = align([x.expand(shape)], builder.samples)
+        aligned = values.align([x.expand(shape)], builder.samples)
         reason = "a constant differs between positions"
         factors, offsets = (aligned.same_at_all_sites(part, reason) for part in (factor, offset))
         matrix = selection(aligned.channels[0], x.stream.channels) * factors[:, None]
         return StreamView(builder.mixed([(x.stream, matrix)], offsets.clone()), aligned.index)
 
-    return builder.placed(x, attempt, flat=False)
+    return builder.placed(attempt, x, flat=False)
 
 
 def weighted_sum(builder: StreamBuilder, first: StreamView, second: StreamView, sign: float) -> StreamView:
     """first + sign · second."""
     shape = torch.broadcast_shapes(first.shape, second.shape)
-    pair = first.expand(shape), second.expand(shape)
-    for attempt in (lambda view: view, builder.picked, lambda view: builder.flattened(view) or view):
-        views = [view for view in map(attempt, pair) if view is not None]
-        if len(views) < len(pair):
-            continue
-        try:
-            aligned = align(views, builder.samples)
-        except NoRuleError:
-            continue
+
+    def attempt(*views: StreamView) -> StreamView:
+        aligned = values.align(views, builder.samples)
         weights = [selection(c, v.stream.channels) for c, v in zip(aligned.channels, views, strict=True)]
         parts = [(views[0].stream, weights[0]), (views[1].stream, sign * weights[1])]
         return StreamView(builder.mixed(parts), aligned.index)
-    raise NoRuleError("numbers of different positions are added")
+
+    return builder.placed(attempt, first.expand(shape), second.expand(shape))
 
 
 def view_pair(builder: StreamBuilder, first: Value, second: Value) -> tuple[StreamView, StreamView]:
@@ -105,7 +94,7 @@ def _view_beside(builder: StreamBuilder, value: PrefixValue, other: StreamView) 
             view = builder.view(value, axis)
             shape = torch.broadcast_shapes(view.shape, other.shape)
             try:
-                align([view.expand(shape), other.expand(shape)], builder.samples)
+                values.align([view.expand(shape), other.expand(shape)], builder.samples)
                 return view
             except NoRuleError:
                 continue
@@ -122,10 +111,6 @@ def add(builder: StreamBuilder, first: Any, second: Any, alpha: float = 1, sign:
     if is_computed(first):
         return by_constants(builder, builder.view(first), 1.0, sign * torch.as_tensor(constant(second)))
     return by_constants(builder, builder.view(second), sign, constant(first))
-
-
-def sub(builder: StreamBuilder, first: Any, second: Any, alpha: float = 1) -> Value:
-    return add(builder, first, second, alpha, -1.0)
 
 
 def rsub(builder: StreamBuilder, first: Any, second: Any, alpha: float = 1) -> Value:
@@ -156,22 +141,14 @@ def copy(builder: StreamBuilder, target: Any, source: Value, *options: Any) -> V
     return source.expand(torch.Size(shape))
 
 
-def cat(builder: StreamBuilder, parts: Sequence[Value], dim: int) -> Value:
-    return _joined(builder, parts, lambda indices: torch.cat(indices, dim))
-
-
-def stack(builder: StreamBuilder, parts: Sequence[Value], dim: int) -> Value:
-    return _joined(builder, parts, lambda indices: torch.stack(indices, dim))
-
-
 def scattered(builder: StreamBuilder, target: Value, source: Value, *options: Any) -> Value:
     """A tensor with a slice of it replaced."""
     scatter: Any = builder.node.target
-    return _joined(builder, (target, source), lambda indices: scatter(*indices, *constant(options)))
+    return joined(builder, (target, source), constant(options), lambda indices, o: scatter(*indices, *o))
 
 
-def _joined(builder: StreamBuilder, parts: Sequence[Value], join: Callable[[list[Tensor]], Tensor]) -> Value:
-    """Streams side by side as channels of one; where their entries go is decided by the indices."""
+def joined(builder: StreamBuilder, parts: Sequence[Value], where: Any, join: Callable[..., Tensor]) -> Value:
+    """Streams side by side as channels of one; ``join`` puts the indices of their entries together."""
     views = [part for part in parts if isinstance(part, StreamView)]
     if not all(map(is_computed, parts)) or not views:
         raise NoRuleError("constants are put beside what is computed")
@@ -180,16 +157,17 @@ def _joined(builder: StreamBuilder, parts: Sequence[Value], join: Callable[[list
     if len({stream.grid for stream in streams}) > 1:
         raise NoRuleError("values with different positions are put together")
     if len(streams) == 1:
-        return StreamView(streams[0], join([view.index for view in views]))
+        return StreamView(streams[0], join([view.index for view in views], where))
     widths = [stream.channels for stream in streams]
     blocks = torch.eye(sum(widths), dtype=torch.float64).split(widths, dim=1)
     starts = {stream: sum(widths[:k]) for k, stream in enumerate(streams)}
     indices = [view.sites * sum(widths) + starts[view.stream] + view.channels for view in views]
-    return StreamView(builder.mixed(list(zip(streams, blocks, strict=True))), join(indices))
+    return StreamView(builder.mixed(list(zip(streams, blocks, strict=True))), join(indices, where))
 
 
-RULES: dict[str, Rule] = {
-    "linear": linear, "addmm": addmm, "add": add, "sub": sub, "rsub": rsub, "neg": neg, "cat": cat,
-    "stack": stack, "copy": copy, "slice_scatter": scattered, "select_scatter": scattered,
+RULES: dict[str, OpRule] = {
+    "linear": linear, "addmm": addmm, "add": add, "sub": partial(add, sign=-1.0), "rsub": rsub, "neg": neg,
+    "cat": partial(joined, join=torch.cat), "stack": partial(joined, join=torch.stack), "copy": copy,
+    "slice_scatter": scattered, "select_scatter": scattered,
     "_native_batch_norm_legit_no_training": batch_norm,
 }  # fmt: skip

@@ -1,36 +1,24 @@
 """Means, variances and norms: the mean square of a stream, the division by its root, gain and bias."""
 
+from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from interbasis.models.traced.recognise import Rule, StreamBuilder, constant
+from interbasis.models.traced.recognise import OpRule, StreamBuilder, constant
 from interbasis.models.traced.rules.linear import apply_matrix, by_constants
-from interbasis.models.traced.streams import (
-    MEAN,
-    Applied,
-    Divided,
-    Gathered,
-    MeanSquare,
-    Mixed,
-    Stream,
-    selection,
-)
+from interbasis.models.traced.streams import MEAN, CoreOp, Gathered, Mixed, Stream, selection
 from interbasis.models.traced.values import NoRuleError, StreamView, Value, align, group
+from interbasis.network.cores import Elementwise, Normalize, Variance
 from interbasis.network.stencil import Stencil
 from interbasis.network.window import Grid
 
 
-def layer_norm(
-    builder: StreamBuilder, x: Value, shape: Any, gain: Any, bias: Any, *options: Any
-) -> StreamView:
+def layer_norm(builder: StreamBuilder, x: Value, shape: Any, gain: Any, bias: Any, *options: Any) -> Value:
     return _normed(builder, x, list(shape), options[0], (gain, bias), centred=True)
-
-
-def native_layer_norm(builder: StreamBuilder, *arguments: Any) -> Value:
-    return (layer_norm(builder, *arguments),)
 
 
 def rms_norm(builder: StreamBuilder, x: Value, shape: Any, gain: Any, epsilon: float | None) -> StreamView:
@@ -38,18 +26,8 @@ def rms_norm(builder: StreamBuilder, x: Value, shape: Any, gain: Any, epsilon: f
     return _normed(builder, x, list(shape), epsilon, (gain, None), centred=False)
 
 
-def fused_rms_norm(builder: StreamBuilder, *arguments: Any) -> Value:
-    return (rms_norm(builder, *arguments),)
-
-
 def _normed(
-    builder: StreamBuilder,
-    x: Value,
-    shape: list[int],
-    epsilon: float,
-    affine: tuple[Any, Any],
-    *,
-    centred: bool,
+    builder: StreamBuilder, x: Value, shape: list[int], epsilon: float, affine: Sequence[Any], centred: bool
 ) -> StreamView:
     """Norm over the last dimensions, which must be all channels of one position."""
     gain, bias = map(constant, affine)
@@ -63,11 +41,11 @@ def _normed(
             raise NoRuleError("a norm of parts of the channels has no closed form")
         select = _select_centred if centred else StreamBuilder.select
         stream = select(builder, flat.stream, rows.channels[0])
-        square = builder.stream(MeanSquare((stream,)), stream.grid, 1)
-        result = builder.stream(Divided((square, stream), epsilon), stream.grid, width)
+        square = _mean_square(builder, stream)
+        result = builder.stream(CoreOp((square, stream), Normalize(epsilon)), stream.grid, width)
         return StreamView(result, rows.result(width, axis))
 
-    normal = builder.placed(flat, attempt)
+    normal = builder.placed(attempt, flat)
     normal = StreamView(normal.stream, normal.index.unflatten(-1, shape))
     if gain is None and bias is None:
         return normal
@@ -91,21 +69,14 @@ def variance(
     rows = group(view, axes[0], builder.samples)
     if len(rows.channels) > 1:
         raise NoRuleError("a variance of parts of the channels has no closed form")
-    centred = _select_centred(builder, view.stream, rows.channels[0])
-    square = builder.stream(MeanSquare((centred,)), view.stream.grid, 1)
+    square = _mean_square(builder, _select_centred(builder, view.stream, rows.channels[0]))
     return StreamView(square, rows.rows.unsqueeze(axes[0]) if keepdim else rows.rows)
 
 
-def mean(builder: StreamBuilder, x: Value, dim: Any = None, keepdim: bool = False, *options: Any) -> Value:
-    return _reduced(builder, x, dim, keepdim, is_mean=True)
-
-
-def sum_(builder: StreamBuilder, x: Value, dim: Any = None, keepdim: bool = False, *options: Any) -> Value:
-    return _reduced(builder, x, dim, keepdim, is_mean=False)
-
-
-def _reduced(builder: StreamBuilder, x: Value, dim: Any, keepdim: bool, *, is_mean: bool) -> Value:
-    """Over channels a row of ones; over all positions a mean."""
+def reduced(
+    builder: StreamBuilder, x: Value, dim: Any = None, keepdim: bool = False, *options: Any, is_mean: bool
+) -> Value:
+    """Mean or sum: over channels a row of ones; over all positions a mean."""
     if dim is None:
         raise NoRuleError("a mean over everything mixes samples")
     view = builder.view(x)
@@ -116,7 +87,7 @@ def _reduced(builder: StreamBuilder, x: Value, dim: Any, keepdim: bool, *, is_me
     length = moved.shape[-1]
     try:
         ones = torch.ones(1, length, dtype=torch.float64) / (length if is_mean else 1)
-        square = _mean_square(builder, moved) if is_mean else None
+        square = _mean_of_squares(builder, moved) if is_mean else None
         result = square or apply_matrix(builder, moved, ones, None, moved.index.ndim - 1)
         if result.stream.inputs[0].grid != view.stream.grid:
             raise NoRuleError("positions were flattened")
@@ -153,10 +124,16 @@ def averaging_stencil(grid: Grid) -> Stencil:
 
 def _is_applied(stream: Stream, name: str) -> bool:
     """Whether a stream is a function of that name applied to another."""
-    return isinstance(stream.op, Applied) and getattr(stream.op.activation, "name", "") == name
+    op: Any = stream.op
+    return stream.is_core(Elementwise) and getattr(op.core.activation, "name", "") == name
 
 
-def _mean_square(builder: StreamBuilder, x: StreamView) -> StreamView | None:
+def _mean_square(builder: StreamBuilder, stream: Stream) -> Stream:
+    """Mean square of all channels, one channel: the variance of what is centred."""
+    return builder.stream(CoreOp((stream,), Variance(stream.channels)), stream.grid, 1)
+
+
+def _mean_of_squares(builder: StreamBuilder, x: StreamView) -> StreamView | None:
     """Mean of x [..., L] where it is the squares of all channels of a stream; else None."""
     if not _is_applied(x.stream, "square"):
         return None
@@ -164,8 +141,7 @@ def _mean_square(builder: StreamBuilder, x: StreamView) -> StreamView | None:
     every = torch.arange(x.stream.channels)
     if len(rows.channels) != 1 or not torch.equal(rows.channels[0].sort().values, every):
         return None
-    result = builder.stream(MeanSquare((x.stream.inputs[0],)), x.stream.grid, 1)
-    return StreamView(result, rows.rows[..., None])
+    return StreamView(_mean_square(builder, x.stream.inputs[0]), rows.rows[..., None])
 
 
 def norm_by_root(builder: StreamBuilder, x: StreamView, root: StreamView, name: str) -> StreamView | None:
@@ -177,16 +153,17 @@ def norm_by_root(builder: StreamBuilder, x: StreamView, root: StreamView, name: 
         if square.op.weights[0].flatten().tolist() != [1]:
             return None
         epsilon, square = float(square.op.bias.item()), square.inputs[0]
-    if not isinstance(square.op, MeanSquare) or epsilon <= 0:
+    if not square.is_core(Variance) or epsilon <= 0:
         return None
     shape = torch.broadcast_shapes(x.shape, root.shape)
     aligned = align([x.expand(shape), root.expand(shape)], builder.samples)
     stream = builder.select(x.stream, aligned.channels[0])
-    result = builder.stream(Divided((square, stream), epsilon), stream.grid, stream.channels)
+    result = builder.stream(CoreOp((square, stream), Normalize(epsilon)), stream.grid, stream.channels)
     return StreamView(result, aligned.index)
 
 
-RULES: dict[str, Rule] = {
-    "layer_norm": layer_norm, "native_layer_norm": native_layer_norm, "rms_norm": rms_norm,
-    "_fused_rms_norm": fused_rms_norm, "var": variance, "mean": mean, "sum": sum_,
+RULES: dict[str, OpRule] = {
+    "layer_norm": layer_norm, "native_layer_norm": lambda *arguments: (layer_norm(*arguments),),
+    "rms_norm": rms_norm, "_fused_rms_norm": lambda *arguments: (rms_norm(*arguments),), "var": variance,
+    "mean": partial(reduced, is_mean=True), "sum": partial(reduced, is_mean=False),
 }  # fmt: skip

@@ -1,15 +1,17 @@
 """Functions of every number by itself, and products of two computed values: gates, and norms written out."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
-from interbasis.models.traced.recognise import Rule, StreamBuilder, constant, op_name, plain
+from interbasis.models.traced.recognise import OpRule, StreamBuilder, constant, op_name, plain
 from interbasis.models.traced.rules.linear import by_constants, is_computed, view_pair
 from interbasis.models.traced.rules.norms import norm_by_root
-from interbasis.models.traced.streams import Applied, Product
+from interbasis.models.traced.streams import CoreOp
 from interbasis.models.traced.values import AttentionScores, Keywords, NoRuleError, StreamView, Value, align
+from interbasis.network.cores import Core, Elementwise, Gated
 from interbasis.network.cores.per_feature import PerFeaturePReLU
 
 NAMES = (
@@ -52,16 +54,17 @@ class Square(nn.Module):
         return u.square()
 
 
+def by_entries(builder: StreamBuilder, core: Core, views: Sequence[StreamView]) -> StreamView:
+    """A core that reads the channels of tensors of one shape, entry by entry."""
+    aligned = align(views, builder.samples)
+    pairs = zip(views, aligned.channels, strict=True)
+    parts = tuple(builder.select(view.stream, channels) for view, channels in pairs)
+    return StreamView(builder.stream(CoreOp(parts, core), parts[0].grid, parts[0].channels), aligned.index)
+
+
 def apply(builder: StreamBuilder, x: StreamView, activation: nn.Module) -> StreamView:
     """Apply a function to the channels that a tensor holds."""
-
-    def attempt(x: StreamView) -> StreamView:
-        aligned = align([x], builder.samples)
-        stream = builder.select(x.stream, aligned.channels[0])
-        result = builder.stream(Applied((stream,), activation), stream.grid, stream.channels)
-        return StreamView(result, aligned.index)
-
-    return builder.placed(x, attempt, flat=False)
+    return builder.placed(lambda x: by_entries(builder, Elementwise(activation), [x]), x, flat=False)
 
 
 def pointwise(builder: StreamBuilder, x: Value, *defaults: Any) -> Value:
@@ -95,10 +98,7 @@ def glu(builder: StreamBuilder, x: Value, dim: int) -> Value:
     """a ∘ sigmoid(b), the two halves along a dimension."""
     view = builder.view(x)
     value, gate = (StreamView(view.stream, half) for half in view.index.chunk(2, dim))
-    aligned = align([gate, value], builder.samples)
-    parts = tuple(builder.select(view.stream, channels) for channels in aligned.channels)
-    op = Product(parts, nn.Sigmoid())
-    return StreamView(builder.stream(op, view.stream.grid, len(aligned.channels[0])), aligned.index)
+    return by_entries(builder, Gated(nn.Sigmoid()), [gate, value])
 
 
 def mul(builder: StreamBuilder, first: Any, second: Any) -> Value:
@@ -135,17 +135,13 @@ def _product(builder: StreamBuilder, first: StreamView, second: StreamView) -> S
         norm = norm_by_root(builder, x, root, "rsqrt")
         if norm is not None:
             return norm
-    gate, value = (first, second) if isinstance(first.stream.op, Applied) else (second, first)
-    shape = torch.broadcast_shapes(gate.shape, value.shape)
-    aligned = align([gate.expand(shape), value.expand(shape)], builder.samples)
-    stream = gate.stream
+    gate, value = (first, second) if first.stream.is_core(Elementwise) else (second, first)
     activation: nn.Module = nn.Identity()
-    if isinstance(stream.op, Applied) and not any(stream.op.activation.parameters()):
-        activation, stream = stream.op.activation, stream.inputs[0]
-    pairs = zip((stream, value.stream), aligned.channels, strict=True)
-    parts = tuple(builder.select(part, channels) for part, channels in pairs)
-    k = len(aligned.channels[0])
-    return StreamView(builder.stream(Product(parts, activation), stream.grid, k), aligned.index)
+    op: Any = gate.stream.op
+    if gate.stream.is_core(Elementwise) and not any(op.core.activation.parameters()):
+        activation, gate = op.core.activation, StreamView(op.inputs[0], gate.index)
+    shape = torch.broadcast_shapes(gate.shape, value.shape)
+    return by_entries(builder, Gated(activation), [gate.expand(shape), value.expand(shape)])
 
 
 def masked_fill(builder: StreamBuilder, x: Value, mask: Any, value: Any) -> Value:
@@ -162,7 +158,7 @@ def where(builder: StreamBuilder, condition: Any, x: Any = None, other: Any = No
     return x.masked(torch.where(constant(condition), zeros, constant(other)))
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, OpRule] = {
     **dict.fromkeys(NAMES, pointwise), "pow": power, "prelu": prelu, "_prelu_kernel": prelu, "glu": glu,
     "mul": mul, "div": div, "masked_fill": masked_fill, "where": where,
 }  # fmt: skip
