@@ -42,6 +42,7 @@ COMMANDS = {
         "view": "Show a run as a page in the browser, served on this machine only, until Ctrl+C.",
     },
     "What may be claimed": {
+        "yardstick": "Compare methods that rank directions: what is lost when only the first ones are kept.",
         "controls": "Compare the run with other bases, scrambled weights and random rankings.",
         "compare": "Compare two runs of one model: features, edges, ablation, modules.",
         "report": "Write a report: the numbers, the figures, and what may be claimed from them.",
@@ -50,7 +51,7 @@ COMMANDS = {
     },
 }  # fmt: skip
 """In groups, in the order of work, with the first line of each one's help."""
-RESUMING = {"build", "ablate", "features", "controls"}
+RESUMING = {"build", "ablate", "features", "controls", "yardstick"}
 """Commands that resume when they are run again."""
 PLUGINS = "interbasis.commands"
 """Entry points of other packages: modules with COMMANDS and RESUMING as above, and a module per command."""
