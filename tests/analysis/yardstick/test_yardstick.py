@@ -140,6 +140,23 @@ def test_only_chosen_samples_are_dropped_one_by_one(made):
     assert both[0].directions == both[1].directions
 
 
+def test_methods_share_statistics_and_are_fitted_as_alone(made):
+    network, inputs, labels = made
+    passes: list[str] = []
+
+    def count(phase: str, done: int, total: int) -> None:
+        passes.extend([phase] * (phase == "statistics" and done == total))
+
+    methods = ["lib", "random", "pca", "slicing"]
+    data = (inputs, labels)
+    together = interbasis.yardstick(network, data, methods=methods, removed=(), progress=count)
+    assert len(passes) == 2  # with the cores' sums, and without
+    for method in methods:
+        alone = yardstick(network, data, methods=[method], removed=())
+        for curve in alone.curves:
+            assert curve.rises == together.curve(method, curve.place).rises
+
+
 class StopError(Exception):
     """Ends a call from within its progress."""
 

@@ -53,6 +53,7 @@ from interbasis.analysis.yardstick.records import (
     YardstickRequest,
     YardstickResult,
 )
+from interbasis.analysis.yardstick.shared_statistics import SharingExecutor
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress, progress_bar
 from interbasis.base.records import Dtype
@@ -289,7 +290,7 @@ class Comparison:
     def _subject(self, kind: NetworkKind, network: Network) -> Subject:
         """Fit every method to a network."""
         network = network.to(self.config.torch_dtype)
-        executor = Executor(network, progress=self.progress, blocks=most_blocks(network))
+        executor = SharingExecutor(network, progress=self.progress, blocks=most_blocks(network))
         limit = self.config.norm_limit or 0.0
         counted = survey(self.build_data.data, self.config.skip_positions, limit, executor).counted
         inputs = FitInputs(network, self.build_data, self.config, counted, executor)
