@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import interbasis
 from cases import normal
+from compute.torchrun import ended, torchrun
 from interbasis import InterbasisError
 from interbasis.analysis.yardstick import store
 from interbasis.analysis.yardstick.basis_methods import BasisMethod
@@ -257,18 +258,33 @@ def test_the_command_prints_what_it_stores(cli, small_addition, tmp_path):
     printed = cli(*arguments, "--json").json
     assert YardstickResult.model_validate(printed) == store.load(tmp_path)[0]
     assert json.loads((tmp_path / "yardstick.json").read_text())["result"] == printed
-    ended = cli(*arguments, "--quiet")
-    assert ended.code == 0
+    printed_tables = cli(*arguments, "--quiet")
+    assert printed_tables.code == 0
     titles = (
         "Leading directions kept", "Leading directions removed", "Learnt or not", "Single directions",
         "Mean of the Jacobian",
     )  # fmt: skip
     for title in titles:
-        assert title in ended.out
-    ended = cli("yardstick", f"modadd:{small_addition}", "--ranks", "few")
-    assert (ended.code, ended.err.strip()) == (
+        assert title in printed_tables.out
+    refused = cli("yardstick", f"modadd:{small_addition}", "--ranks", "few")
+    assert (refused.code, refused.err.strip()) == (
         2, "error: --ranks cannot be ['few']: expected whole numbers separated by commas",
     )  # fmt: skip
+
+
+def test_two_processes_give_the_result_of_one(cli, small_addition, tmp_path):
+    arguments = [
+        "yardstick", f"modadd:{small_addition}", "--methods", "lib,pca,neuron", "--rows", "rank,directions",
+        "--quiet", "--out",
+    ]  # fmt: skip
+    ended(torchrun(2, "-m", "interbasis", *arguments, tmp_path / "two"))
+    assert cli(*arguments, tmp_path / "one").code == 0
+    (one, losses), (two, same_losses) = (store.load(tmp_path / name) for name in ("one", "two"))
+    assert losses.keys() == same_losses.keys()
+    for name, tensor in losses.items():
+        assert torch.allclose(tensor, same_losses[name], rtol=1e-9, atol=1e-12)
+    assert [curve.method for curve in one.curves] == [curve.method for curve in two.curves]
+    assert not (tmp_path / "two" / ".resume").exists()
 
 
 @pytest.mark.slow

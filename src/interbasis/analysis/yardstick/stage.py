@@ -182,6 +182,7 @@ def run(
         result = comparison.result(model, identity, used, tested)
         if path is not None and team.is_first:
             store.save(path, result, comparison.tensors())
+        team.wait_for_all()  # what another process is writing must not be taken for left over
         checkpoints.finish(store.NAME)
         team.wait_for_all()
     return result
