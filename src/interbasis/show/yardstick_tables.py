@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from interbasis.analysis.yardstick.records import (
-    DirectionCorrelations,
     Estimate,
     LearntDifference,
     MeanJacobian,
+    MethodCost,
     RankCurve,
     YardstickResult,
 )
@@ -29,9 +29,10 @@ def yardstick_tables(result: YardstickResult) -> list[str | ResultTable]:
     if result.learnt:
         parts.append(learnt_table(result.learnt))
     if result.correlations:
-        parts.append(correlation_table(result.correlations))
+        parts.append(correlation_table(result))
     if result.mean_jacobians:
         parts.append(mean_jacobian_table(result.mean_jacobians))
+    parts.append(cost_table(result.costs))
     return parts
 
 
@@ -82,28 +83,25 @@ def learnt_table(rows: Sequence[LearntDifference]) -> ResultTable:
     return ResultTable.from_cells("Learnt or not", head, cells, note, text=("method", "network"))
 
 
-def correlation_table(rows: Sequence[DirectionCorrelations]) -> ResultTable:
+def correlation_table(result: YardstickResult) -> ResultTable:
     """Rank correlations of the effects of single directions with their predictions."""
-    head = [
-        "method",
-        "directions",
-        "rise by variance",
-        "rise by Λ",
-        "divergence by variance",
-        "divergence by Λ",
-    ]
+    head = ["method", "directions"]
+    head += [f"{effect} by {measure}" for effect in ("rise", "divergence") for measure in ("variance", "Λ")]
+    head += ["effect"]
     cells: list[list[Cell]] = [
         [
             row.method, row.directions,
             interval(row.rise_by_variance, 3), interval(row.rise_by_prediction, 3),
             interval(row.divergence_by_variance, 3), interval(row.divergence_by_prediction, 3),
+            result.effect_per_variance(row.method),
         ]
-        for row in rows
+        for row in result.correlations
     ]  # fmt: skip
     note = (
         "Rank correlation, over all directions of all layers, of the effect of dropping a direction alone "
         "with the variance that this removes, and with the same in LIB's metric, which is Λ for LIB's "
-        "directions.\n"
+        "directions. Effect: divergence over the share of variance, summed over the first 8 directions of "
+        "every layer.\n"
     )
     return ResultTable.from_cells("Single directions", head, cells, note)
 
@@ -116,6 +114,15 @@ def mean_jacobian_table(rows: Sequence[MeanJacobian]) -> ResultTable:
     note = "‖E J‖² over E‖J‖²; where positions mix, of the mean at the output's own position.\n"
     head = ["section", "share", "mixes positions"]
     return ResultTable.from_cells("Mean of the Jacobian", head, cells, note, text=("mixes positions",))
+
+
+def cost_table(costs: Sequence[MethodCost]) -> ResultTable:
+    """Processor time of every fit."""
+    rows = [[cost.method, cost.network, f"{cost.processor_seconds:.1f}"] for cost in costs]
+    note = "Statistics that several methods share are counted for the one that was fitted first.\n"
+    return ResultTable.from_cells(
+        "Cost of the fit", ["method", "network", "seconds"], rows, note, text=("network",)
+    )
 
 
 def place_name(curve: RankCurve) -> str:

@@ -123,6 +123,9 @@ def test_lib_s_prediction_is_lambda_on_the_data_of_the_fit(made):
     effects = {effect.method: effect for effect in result.directions}
     assert list(effects["lib"].predictions) == pytest.approx(Λ.tolist(), rel=1e-8)
     assert sum(effects["pca"].variances) == pytest.approx(1, rel=1e-9)
+    effect = sum(effects["pca"].divergences[:2]) / sum(effects["pca"].variances[:2])
+    assert result.effect_per_variance("pca", 2) == pytest.approx(effect)
+    assert result.effect_per_variance("lib") > 2 * result.effect_per_variance("pca")
     correlations = {row.method: row for row in result.correlations}
     better = correlations["pca"].divergence_by_prediction.low
     assert better > correlations["pca"].divergence_by_variance.high
@@ -262,7 +265,7 @@ def test_the_command_prints_what_it_stores(cli, small_addition, tmp_path):
     assert printed_tables.code == 0
     titles = (
         "Leading directions kept", "Leading directions removed", "Learnt or not", "Single directions",
-        "Mean of the Jacobian",
+        "Mean of the Jacobian", "Cost of the fit",
     )  # fmt: skip
     for title in titles:
         assert title in printed_tables.out

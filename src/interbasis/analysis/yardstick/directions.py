@@ -7,7 +7,7 @@ rank correlation (Spearman) over all directions of all places, with bootstrap in
 samples.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -73,9 +73,3 @@ def _ranks(rows: Tensor) -> Tensor:  # [draws, n]
     below = torch.searchsorted(ordered, rows.contiguous())
     up_to = torch.searchsorted(ordered, rows.contiguous(), right=True)
     return (below + up_to).double() / 2
-
-
-def leading_effects(effects: Sequence[DirectionEffects], count: int) -> float:
-    """Divergence per share of variance of the leading directions, summed over places."""
-    divergence = sum(sum(effect.divergences[:count]) for effect in effects)
-    return divergence / sum(sum(effect.variances[:count]) for effect in effects)

@@ -191,3 +191,9 @@ class YardstickResult(Record):
         """Return the curve of a method at a place; without a place, at all of them together."""
         key = network, method, place
         return next(curve for curve in self.curves if (curve.network, curve.method, curve.place) == key)
+
+    def effect_per_variance(self, method: str, leading: int = 8) -> float:
+        """Divergence per share of the variance, summed over a method's leading directions of all places."""
+        effects = [effect for effect in self.directions if effect.method == method]
+        divergence = sum(sum(effect.divergences[:leading]) for effect in effects)
+        return divergence / sum(sum(effect.variances[:leading]) for effect in effects)
