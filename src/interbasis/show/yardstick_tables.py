@@ -87,21 +87,22 @@ def correlation_table(result: YardstickResult) -> ResultTable:
     """Rank correlations of the effects of single directions with their predictions."""
     head = ["method", "directions"]
     head += [f"{effect} by {measure}" for effect in ("rise", "divergence") for measure in ("variance", "Λ")]
-    head += ["effect"]
+    head += ["within layers by variance", "by Λ", "effect"]
     cells: list[list[Cell]] = [
         [
             row.method, row.directions,
             interval(row.rise_by_variance, 3), interval(row.rise_by_prediction, 3),
             interval(row.divergence_by_variance, 3), interval(row.divergence_by_prediction, 3),
+            interval(row.within_by_variance, 3), interval(row.within_by_prediction, 3),
             result.effect_per_variance(row.method),
         ]
         for row in result.correlations
     ]  # fmt: skip
     note = (
         "Rank correlation, over all directions of all layers, of the effect of dropping a direction alone "
-        "with the variance that this removes, and with the same in LIB's metric, which is Λ for LIB's "
-        "directions. Effect: divergence over the share of variance, summed over the first 8 directions of "
-        "every layer.\n"
+        "with the share of variance that this removes, and with the same in LIB's metric, which is Λ for "
+        "LIB's directions; within layers: of the divergence, mean over layers. Effect: divergence over the "
+        "share of variance, summed over the first 8 directions of every layer.\n"
     )
     return ResultTable.from_cells("Single directions", head, cells, note)
 

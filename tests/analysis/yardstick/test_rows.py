@@ -36,6 +36,9 @@ def test_default_ranks_are_the_first_few_and_eighths():
 def test_areas_are_those_of_a_picture():
     rises = torch.tensor([[4.0, 0.0, 0.0], [4.0, 2.0, 0.0], [4.0, 4.0, 0.0]], dtype=torch.float64)
     assert area(plan(0, 4, 8), rises).tolist() == [0.75, 0.5, 0.25]
+    worse = rises.clone()
+    worse[:, 0] = 100  # puts dropped directions at a bad place: no gain
+    assert (area(plan(0, 4, 8), worse, rises) < area(plan(0, 4, 8), rises)).all()
 
 
 def test_ranks_lie_where_the_rise_crosses_the_tolerance():

@@ -3,8 +3,8 @@
 Direction j of a place is put at its mean, all others are kept. What that removes, δ = x − x̂, has the
 variance E‖δ‖², and E[δᵀGδ] in LIB's metric G, which is Λ_j for LIB's own directions: LIB's prediction, made
 without looking at the output. Both are compared with the rise of the cross-entropy and the divergence by
-rank correlation (Spearman) over all directions of all places, with bootstrap intervals over the test
-samples.
+rank correlation (Spearman) over all directions of all places and within each, with bootstrap intervals over
+the test samples.
 """
 
 from collections.abc import Mapping
@@ -43,21 +43,27 @@ def direction_correlations(
 ) -> DirectionCorrelations:
     """Correlations over the directions of all places, from the measurements of one method."""
     parts = list(measured.values())
-    rises = torch.cat([part.rises(seed)[:, :-1] for part in parts], 1)  # [1 + draws, directions]
-    divergences = torch.cat([part.mean_divergences(seed)[:, :-1] for part in parts], 1)
-    variances = torch.cat([part.errors[:-1] for part in parts])
-    predictions = torch.cat([part.metric_errors[:-1] for part in parts])
+    rises = [part.rises(seed)[:, :-1] for part in parts]  # [1 + draws, directions] each
+    divergences = [part.mean_divergences(seed)[:, :-1] for part in parts]
+    variances = [part.errors[:-1] / part.errors[-1] for part in parts]
+    predictions = [part.metric_errors[:-1] for part in parts]
 
-    def correlation(effects: Tensor, predicted: Tensor) -> Estimate:
-        return estimate(spearman(effects, predicted))
+    def over_all(effects: list[Tensor], predicted: list[Tensor]) -> Estimate:
+        return estimate(spearman(torch.cat(effects, 1), torch.cat(predicted)))
+
+    def within(predicted: list[Tensor]) -> Estimate:
+        pairs = zip(divergences, predicted, strict=True)
+        return estimate(torch.stack([spearman(*pair) for pair in pairs]).mean(0))
 
     return DirectionCorrelations(
         method=method,
-        directions=len(variances),
-        rise_by_variance=correlation(rises, variances),
-        rise_by_prediction=correlation(rises, predictions) if has_metric else None,
-        divergence_by_variance=correlation(divergences, variances),
-        divergence_by_prediction=correlation(divergences, predictions) if has_metric else None,
+        directions=sum(map(len, variances)),
+        rise_by_variance=over_all(rises, variances),
+        rise_by_prediction=over_all(rises, predictions) if has_metric else None,
+        divergence_by_variance=over_all(divergences, variances),
+        divergence_by_prediction=over_all(divergences, predictions) if has_metric else None,
+        within_by_variance=within(variances),
+        within_by_prediction=within(predictions) if has_metric else None,
     )
 
 

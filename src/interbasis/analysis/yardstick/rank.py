@@ -5,9 +5,10 @@ L(r) the cross-entropy, L that of the untouched network and k = r/w,
 
     area = ∫₀¹ (L(0) − L(k)) / (L(0) − L) dk,
 
-by the trapezoid rule over the ranks tried, which are the same for all methods. L(0) is the same for all
-methods that put dropped directions at their mean. Areas, ranks and rises have bootstrap intervals over the
-test samples; all methods are resampled with the same draws, so that their differences are paired.
+by the trapezoid rule over the ranks tried, which are the same for all methods. L(0) is the first method's for
+all of them: it is the same wherever dropped directions are put at their mean, and a method that puts them
+elsewhere (slicing, at 0) gains nothing by starting worse. Areas, ranks and rises have bootstrap intervals
+over the test samples; all methods are resampled with the same draws, so that their differences are paired.
 """
 
 from collections.abc import Mapping, Sequence
@@ -94,13 +95,13 @@ def rank_curve(
     """Curve of a method from its measurement, compared with the first method's (``reference``)."""
     points = len(plan.kept)
     rises, divergences = measured.rises(seed), measured.mean_divergences(seed)
-    nothing = measured.errors[plan.kept.index(0)]
+    scale = measured if reference is None else reference
+    first, first_divergences = scale.rises(seed), scale.mean_divergences(seed)
     excesses: tuple[Estimate, ...] = ()
     advantage = None
     if reference is not None:
-        first = reference.rises(seed)
         excesses = tuple(estimate(column) for column in (rises - first)[:, :points].T)
-        advantage = estimate(area(plan, first[:, :points]) - area(plan, rises[:, :points]))
+        advantage = estimate(area(plan, first) - area(plan, rises, first))
     return RankCurve(
         network=network,
         method=method,
@@ -110,9 +111,9 @@ def rank_curve(
         kept=plan.kept,
         rises=tuple(map(estimate, rises[:, :points].T)),
         divergences=tuple(map(estimate, divergences[:, :points].T)),
-        variance_kept=tuple((1 - measured.errors[:points] / nothing).tolist()),
-        area=estimate(area(plan, rises[:, :points])),
-        divergence_area=estimate(area(plan, divergences[:, :points])),
+        variance_kept=tuple((1 - measured.errors[:points] / scale.errors[0]).tolist()),
+        area=estimate(area(plan, rises, first)),
+        divergence_area=estimate(area(plan, divergences, first_divergences)),
         within={str(t): estimate(rank_within(plan, rises[:, :points], t)) for t in TOLERANCES},
         removed=plan.removed,
         removed_rises=tuple(map(estimate, rises[:, points:].T)),
@@ -122,10 +123,16 @@ def rank_curve(
     )
 
 
-def area(plan: RankPlan, rises: Tensor) -> Tensor:  # [draws, points] -> [draws]
-    """∫ 1 − rise(k) / rise(0) dk over shares k of the directions kept."""
+def area(plan: RankPlan, rises: Tensor, first: Tensor | None = None) -> Tensor:  # [draws, points] -> [draws]
+    """∫ 1 − rise(k) / rise(0) dk over shares k of the directions kept; rise(0) is that of ``first``, if
+    given.
+
+    The points are those of the plan: all numbers kept, of which the first is 0, and perhaps others after
+    them.
+    """
     shares = torch.tensor(plan.kept, dtype=torch.float64) / plan.width
-    return torch.trapezoid(1 - rises / rises[:, :1], shares)
+    nothing = (rises if first is None else first)[:, :1]
+    return torch.trapezoid(1 - rises[:, : len(plan.kept)] / nothing, shares)
 
 
 def rank_within(plan: RankPlan, rises: Tensor, tolerance: float) -> Tensor:  # [draws, points] -> [draws]

@@ -90,8 +90,8 @@ class RankCurve(Record):
     variance_kept: tuple[Measured, ...]
     """Share of the variance that the kept directions reconstruct."""
     area: Estimate
-    """∫ (L(0) − L(k)) / (L(0) − L) dk over shares k of the directions, L the cross-entropy; 1 if one
-    direction does it all."""
+    """∫ (L(0) − L(k)) / (L(0) − L) dk over shares k of the directions, L the cross-entropy and L(0) the first
+    method's; 1 if one direction does it all, below 0 if keeping directions is worse than keeping none."""
     divergence_area: Estimate
     """The same for the divergence, ∫ 1 − KL(k) / KL(0) dk."""
     within: dict[str, Estimate]
@@ -136,7 +136,12 @@ class DirectionEffects(Record):
 
 
 class DirectionCorrelations(Record):
-    """Rank correlations (Spearman) over all directions of all places with the effect of dropping each."""
+    """Rank correlations (Spearman) of directions' variances and predictions with the effects of dropping
+    them.
+
+    Variances are shares of their place's. Correlations are over all directions of all places, and for the
+    divergence also within each place, as the mean over places: there no scale of a layer can help or hurt.
+    """
 
     method: str
     directions: int
@@ -144,6 +149,8 @@ class DirectionCorrelations(Record):
     rise_by_prediction: Estimate | None
     divergence_by_variance: Estimate
     divergence_by_prediction: Estimate | None
+    within_by_variance: Estimate
+    within_by_prediction: Estimate | None
 
 
 class MeanJacobian(Record):

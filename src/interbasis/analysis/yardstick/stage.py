@@ -374,19 +374,20 @@ class Comparison:
 
     def _differences(self, trained: Subject, other: Subject) -> list[LearntDifference]:
         """Divergence areas of the trained network minus those of another one, on the same samples."""
-        rows, seed = [], self.request.seed
+        rows = []
         for plan in self.plans:
-            points = len(plan.kept)
-            for (method, place), measured in trained.measured.items():
+            for method, place in trained.measured:
                 if place != plan.name or (method, place) not in other.measured:
                     continue
-                areas = [
-                    area(plan, part.mean_divergences(seed)[:, :points])
-                    for part in (measured, other.measured[method, place])
-                ]
+                areas = [self._divergence_area(plan, subject, method) for subject in (trained, other)]
                 difference = estimate(areas[0] - areas[1])
                 rows.append(LearntDifference(network=other.kind, method=method, place=place, area=difference))
         return rows
+
+    def _divergence_area(self, plan: RankPlan, subject: Subject, method: str) -> Tensor:  # [1 + draws]
+        measured, seed = subject.measured[method, plan.name], self.request.seed
+        first = subject.measured.get((self.methods[0].name, plan.name), measured)
+        return area(plan, measured.mean_divergences(seed), first.mean_divergences(seed))
 
     def _directions(
         self, subject: Subject
