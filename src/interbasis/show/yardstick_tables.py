@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from interbasis.analysis.yardstick.records import (
-    Estimate,
+    IntervalEstimate,
     LearntDifference,
-    MeanJacobian,
+    MeanJacobianShare,
     MethodCost,
     RankCurve,
     YardstickResult,
@@ -107,7 +107,7 @@ def correlation_table(result: YardstickResult) -> ResultTable:
     return ResultTable.from_cells("Single directions", head, cells, note)
 
 
-def mean_jacobian_table(rows: Sequence[MeanJacobian]) -> ResultTable:
+def mean_jacobian_table(rows: Sequence[MeanJacobianShare]) -> ResultTable:
     """Shares of the mean in LIB's Jacobians."""
     cells = [
         [f"{row.source} → {row.target}", row.share, "yes" if row.mixes_positions else ""] for row in rows
@@ -131,7 +131,7 @@ def place_name(curve: RankCurve) -> str:
     return curve.place or "all"
 
 
-def interval(estimate: Estimate | None, digits: int) -> str:
+def interval(estimate: IntervalEstimate | None, digits: int) -> str:
     """A number with its interval in brackets."""
     if estimate is None or estimate.value != estimate.value:
         return MISSING

@@ -7,7 +7,7 @@ from torch import nn
 
 import interbasis
 from cases import mlp, normal
-from interbasis.analysis.yardstick.codes import LinearCode, Place
+from interbasis.analysis.yardstick.codes import CodedPlace, LinearCode
 from interbasis.analysis.yardstick.directions import spearman
 from interbasis.analysis.yardstick.mean_jacobian import mean_jacobians
 from interbasis.analysis.yardstick.measure import Measurement, Meter
@@ -22,11 +22,11 @@ EXACT = 1e-10
 
 
 def plan(*kept: int) -> RankPlan:
-    return RankPlan((Place("x", 0, slice(1, 9)),), kept, ())
+    return RankPlan((CodedPlace("x", 0, slice(1, 9)),), kept, ())
 
 
 def test_default_ranks_are_the_first_few_and_eighths():
-    place = Place("x", 0, slice(1, 65))
+    place = CodedPlace("x", 0, slice(1, 65))
     default = RankPlan.from_request([place], YardstickRequest())
     assert default.kept == (0, 1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64)
     asked = RankPlan.from_request([place], YardstickRequest(ranks="16,100", removed="3"))

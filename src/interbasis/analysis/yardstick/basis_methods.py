@@ -6,11 +6,11 @@ import torch
 
 from interbasis.analysis.yardstick.codes import (
     READ,
+    CodedPlace,
     Codes,
     CoordinateCode,
     FitInputs,
     LinearCode,
-    Place,
     all_places,
 )
 from interbasis.analysis.yardstick.metric_code import metric_code, principal_code, random_code
@@ -46,7 +46,9 @@ class BasisMethod:
                 codes[place.name] = self._part(place, layers[place.layer], (config.seed, place.layer))
         return codes
 
-    def _part(self, place: Place, layer: LayerBasis, key: tuple[int, int]) -> LinearCode | CoordinateCode:
+    def _part(
+        self, place: CodedPlace, layer: LayerBasis, key: tuple[int, int]
+    ) -> LinearCode | CoordinateCode:
         """The same kind of basis for a part of a node layer, from its covariance Σ and the metric CᵀC."""
         if layer.identity:
             return basis_code(place, layer)
@@ -63,7 +65,7 @@ class BasisMethod:
         return metric_code(columns, mean, covariance, metric)
 
 
-def basis_code(place: Place, layer: LayerBasis) -> LinearCode | CoordinateCode:
+def basis_code(place: CodedPlace, layer: LayerBasis) -> LinearCode | CoordinateCode:
     """Code of a layer's features; coordinates of a basis that is the identity are ranked by their
     variance."""
     assert layer.mean is not None

@@ -30,7 +30,7 @@ READ = ":read"
 
 
 @dataclass(frozen=True)
-class Place:
+class CodedPlace:
     """Coordinates of a node layer that are replaced together."""
 
     name: str
@@ -62,21 +62,21 @@ def weight_columns(section: Section) -> slice | None:
     return columns
 
 
-def all_places(network: Network) -> dict[str, Place]:
+def all_places(network: Network) -> dict[str, CodedPlace]:
     """Places by name: every node layer but the last, and the coordinates that only weights read."""
     places = {}
     for index, section in enumerate(network.sections):
         node = section.source
         whole = slice(node.first_coordinate, node.width)
-        places[node.name] = Place(node.name, index, whole)
+        places[node.name] = CodedPlace(node.name, index, whole)
         columns = weight_columns(section)
         if columns is not None and columns != whole:
             name = node.name + READ
-            places[name] = Place(name, index, columns)
+            places[name] = CodedPlace(name, index, columns)
     return places
 
 
-def chosen_places(network: Network, names: tuple[str, ...]) -> list[Place]:
+def chosen_places(network: Network, names: tuple[str, ...]) -> list[CodedPlace]:
     """Places by name; without names, all node layers that hold no isolated coordinate.
 
     Raises:
@@ -98,7 +98,7 @@ def chosen_places(network: Network, names: tuple[str, ...]) -> list[Place]:
     return chosen
 
 
-def _is_default(network: Network, place: Place) -> bool:
+def _is_default(network: Network, place: CodedPlace) -> bool:
     return not place.name.endswith(READ) and not network.nodes[place.layer].isolated
 
 
@@ -180,7 +180,7 @@ class FitInputs:
         return collect(self.network, self.data.data, wanted, self.executor).layers
 
 
-class Method(Protocol):
+class RankingMethod(Protocol):
     """A way to rank directions, by a name that tables show."""
 
     @property

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from interbasis.analysis.yardstick.measure import Measurement, Point, estimate
-from interbasis.analysis.yardstick.records import DirectionCorrelations, DirectionEffects, Estimate
+from interbasis.analysis.yardstick.records import DirectionCorrelations, DirectionEffects, IntervalEstimate
 
 
 def single_points(layer: int, directions: int) -> list[Point]:
@@ -48,10 +48,10 @@ def direction_correlations(
     variances = [part.errors[:-1] / part.errors[-1] for part in parts]
     predictions = [part.metric_errors[:-1] for part in parts]
 
-    def over_all(effects: list[Tensor], predicted: list[Tensor]) -> Estimate:
+    def over_all(effects: list[Tensor], predicted: list[Tensor]) -> IntervalEstimate:
         return estimate(spearman(torch.cat(effects, 1), torch.cat(predicted)))
 
-    def within(predicted: list[Tensor]) -> Estimate:
+    def within(predicted: list[Tensor]) -> IntervalEstimate:
         pairs = zip(divergences, predicted, strict=True)
         return estimate(torch.stack([spearman(*pair) for pair in pairs]).mean(0))
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import torch
 
-from interbasis.analysis.yardstick.records import MeanJacobian
+from interbasis.analysis.yardstick.records import MeanJacobianShare
 from interbasis.base.errors import InterbasisError
 from interbasis.compute.executor import chunk_size
 from interbasis.data.batches import Batches
@@ -24,7 +24,7 @@ from interbasis.network.network import Network
 
 
 @torch.no_grad()
-def mean_jacobians(network: Network, layers: Sequence[LayerBasis], data: Batches) -> list[MeanJacobian]:
+def mean_jacobians(network: Network, layers: Sequence[LayerBasis], data: Batches) -> list[MeanJacobianShare]:
     """Shares of all sections, over data, with all tokens counted.
 
     Raises:
@@ -46,14 +46,14 @@ def mean_jacobians(network: Network, layers: Sequence[LayerBasis], data: Batches
     return [_share(part, layers) for part in sums]
 
 
-def _share(part: SliceSums, layers: Sequence[LayerBasis]) -> MeanJacobian:
+def _share(part: SliceSums, layers: Sequence[LayerBasis]) -> MeanJacobianShare:
     by_name = {layer.name: layer for layer in layers}
     source, target = by_name[part.section.source.name], by_name[part.section.target.name]
     jacobian = part.jacobians(source, target)
     assert source.eigenvalues is not None
     Λ = source.eigenvalues[source.first_feature :]
     total = jacobian.grams[0].diagonal() @ Λ
-    return MeanJacobian(
+    return MeanJacobianShare(
         source=source.name,
         target=target.name,
         mixes_positions=part.section.core.mixes_positions,

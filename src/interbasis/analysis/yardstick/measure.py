@@ -9,7 +9,7 @@ from torch import Tensor
 from interbasis.analysis.ablation import bootstrap
 from interbasis.analysis.ablation.evaluation import Score, sample_losses
 from interbasis.analysis.yardstick.codes import LayerCode
-from interbasis.analysis.yardstick.records import Estimate
+from interbasis.analysis.yardstick.records import IntervalEstimate
 from interbasis.base.devices import double
 from interbasis.compute.checkpoints import Checkpoint
 from interbasis.compute.executor import chunk_size
@@ -61,10 +61,10 @@ def resampled(sums: Tensor, counts: Tensor, seed: int) -> Tensor:  # [points, sa
     return torch.cat([whole, *bootstrap.resampled(scores, bootstrap.DRAWS, seed)])
 
 
-def estimate(rows: Tensor) -> Estimate:  # [1 + draws]
+def estimate(rows: Tensor) -> IntervalEstimate:  # [1 + draws]
     """The first entry with the central 95 % of the others."""
     low, high = bootstrap.central(rows[1:])
-    return Estimate(value=rows[0].item(), low=low, high=high)
+    return IntervalEstimate(value=rows[0].item(), low=low, high=high)
 
 
 @dataclass(frozen=True, eq=False)

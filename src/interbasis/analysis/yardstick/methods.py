@@ -4,18 +4,18 @@ from collections.abc import Sequence
 
 from interbasis.analysis.yardstick.activation_svd import ActivationSVD
 from interbasis.analysis.yardstick.basis_methods import BasisMethod
-from interbasis.analysis.yardstick.codes import Method
+from interbasis.analysis.yardstick.codes import RankingMethod
 from interbasis.analysis.yardstick.slicing import Slicing
 from interbasis.analysis.yardstick.weight_svd import WeightSVD
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.settings import BASIS_KINDS
 
-_ALL: tuple[Method, ...] = (*map(BasisMethod, BASIS_KINDS), WeightSVD(), ActivationSVD(), Slicing())
+_ALL: tuple[RankingMethod, ...] = (*map(BasisMethod, BASIS_KINDS), WeightSVD(), ActivationSVD(), Slicing())
 METHODS = {method.name: method for method in _ALL}
 """All methods that come with interbasis; each is a file here."""
 
 
-def chosen_methods(methods: Sequence[str | Method]) -> list[Method]:
+def chosen_methods(methods: Sequence[str | RankingMethod]) -> list[RankingMethod]:
     """Methods by name, or as they were given.
 
     Raises:

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interbasis.analysis.yardstick.codes import LayerCode, Place
+from interbasis.analysis.yardstick.codes import CodedPlace, LayerCode
 from interbasis.analysis.yardstick.measure import Measurement, Point, estimate
 from interbasis.analysis.yardstick.records import (
     TOLERANCES,
-    Estimate,
+    IntervalEstimate,
     NetworkKind,
     RankCurve,
     YardstickRequest,
@@ -36,12 +36,12 @@ PARTS = 8
 class RankPlan:
     """Numbers of directions that are kept, or removed from the top, at places that are replaced together."""
 
-    places: tuple[Place, ...]
+    places: tuple[CodedPlace, ...]
     kept: tuple[int, ...]
     removed: tuple[int, ...]
 
     @classmethod
-    def from_request(cls, places: Sequence[Place], request: YardstickRequest) -> "RankPlan":
+    def from_request(cls, places: Sequence[CodedPlace], request: YardstickRequest) -> "RankPlan":
         """Plan for one place, or for several together, of which the first counts."""
         width = places[0].width
         asked = sorted({int(text) for text in request.ranks})
@@ -71,7 +71,7 @@ class RankPlan:
             for ends in ranks
         ]
 
-    def _at(self, place: Place, count: int) -> int:
+    def _at(self, place: CodedPlace, count: int) -> int:
         """The number of directions of a place that is the same share as ``count`` of the first place."""
         return round(count * place.width / self.width)
 
@@ -97,7 +97,7 @@ def rank_curve(
     rises, divergences = measured.rises(seed), measured.mean_divergences(seed)
     scale = measured if reference is None else reference
     first, first_divergences = scale.rises(seed), scale.mean_divergences(seed)
-    excesses: tuple[Estimate, ...] = ()
+    excesses: tuple[IntervalEstimate, ...] = ()
     advantage = None
     if reference is not None:
         excesses = tuple(estimate(column) for column in (rises - first)[:, :points].T)

@@ -61,7 +61,7 @@ class YardstickRequest(Record):
         return value
 
 
-class Estimate(Record):
+class IntervalEstimate(Record):
     """A number with its 95 % bootstrap interval over the test samples."""
 
     value: Measured
@@ -85,25 +85,25 @@ class RankCurve(Record):
     directions: int
     """Directions that the method has; further ones stay at their mean."""
     kept: tuple[int, ...]
-    rises: tuple[Estimate, ...]
-    divergences: tuple[Estimate, ...]
+    rises: tuple[IntervalEstimate, ...]
+    divergences: tuple[IntervalEstimate, ...]
     variance_kept: tuple[Measured, ...]
     """Share of the variance that the kept directions reconstruct."""
-    area: Estimate
+    area: IntervalEstimate
     """∫ (L(0) − L(k)) / (L(0) − L) dk over shares k of the directions, L the cross-entropy and L(0) the first
     method's; 1 if one direction does it all, below 0 if keeping directions is worse than keeping none."""
-    divergence_area: Estimate
+    divergence_area: IntervalEstimate
     """The same for the divergence, ∫ 1 − KL(k) / KL(0) dk."""
-    within: dict[str, Estimate]
+    within: dict[str, IntervalEstimate]
     """Directions that keep the cross-entropy within a tolerance, by the tolerance; between the numbers tried,
     by linear interpolation. NaN where all directions are not enough."""
     removed: tuple[int, ...]
     """Leading directions removed, all others kept."""
-    removed_rises: tuple[Estimate, ...]
-    removed_divergences: tuple[Estimate, ...]
-    area_advantage: Estimate | None = None
+    removed_rises: tuple[IntervalEstimate, ...]
+    removed_divergences: tuple[IntervalEstimate, ...]
+    area_advantage: IntervalEstimate | None = None
     """Area of the first method minus this one's, on the same samples; None for the first method."""
-    rise_excesses: tuple[Estimate, ...] = ()
+    rise_excesses: tuple[IntervalEstimate, ...] = ()
     """Rises of this method minus the first one's, at each number kept, on the same samples."""
 
     @model_validator(mode="after")
@@ -119,7 +119,7 @@ class LearntDifference(Record):
     network: NetworkKind
     method: str
     place: str
-    area: Estimate
+    area: IntervalEstimate
 
 
 class DirectionEffects(Record):
@@ -145,15 +145,15 @@ class DirectionCorrelations(Record):
 
     method: str
     directions: int
-    rise_by_variance: Estimate
-    rise_by_prediction: Estimate | None
-    divergence_by_variance: Estimate
-    divergence_by_prediction: Estimate | None
-    within_by_variance: Estimate
-    within_by_prediction: Estimate | None
+    rise_by_variance: IntervalEstimate
+    rise_by_prediction: IntervalEstimate | None
+    divergence_by_variance: IntervalEstimate
+    divergence_by_prediction: IntervalEstimate | None
+    within_by_variance: IntervalEstimate
+    within_by_prediction: IntervalEstimate | None
 
 
-class MeanJacobian(Record):
+class MeanJacobianShare(Record):
     """Share of ‖E J‖² in E‖J‖², for J from whitened activations to the next layer's LIB features."""
 
     source: str
@@ -191,7 +191,7 @@ class YardstickResult(Record):
     learnt: tuple[LearntDifference, ...] = ()
     directions: tuple[DirectionEffects, ...] = ()
     correlations: tuple[DirectionCorrelations, ...] = ()
-    mean_jacobians: tuple[MeanJacobian, ...] = ()
+    mean_jacobians: tuple[MeanJacobianShare, ...] = ()
     costs: tuple[MethodCost, ...] = ()
 
     def curve(self, method: str, place: str = "", network: NetworkKind = "trained") -> RankCurve:

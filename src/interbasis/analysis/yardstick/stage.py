@@ -23,12 +23,12 @@ from interbasis.analysis.stored_results import DataUsed
 from interbasis.analysis.yardstick import store
 from interbasis.analysis.yardstick.basis_methods import interaction_metrics
 from interbasis.analysis.yardstick.codes import (
+    CodedPlace,
     Codes,
     CoordinateCode,
     FitInputs,
     LinearCode,
-    Method,
-    Place,
+    RankingMethod,
     chosen_places,
     dump_codes,
     load_codes,
@@ -46,7 +46,7 @@ from interbasis.analysis.yardstick.records import (
     DirectionCorrelations,
     DirectionEffects,
     LearntDifference,
-    MeanJacobian,
+    MeanJacobianShare,
     MethodCost,
     NetworkKind,
     RankCurve,
@@ -76,7 +76,7 @@ def yardstick(
     data: Data,
     *,
     test_data: Data | None = None,
-    methods: Sequence[str | Method] = ("lib", "pca", "random", "neuron"),
+    methods: Sequence[str | RankingMethod] = ("lib", "pca", "random", "neuron"),
     rows: Sequence[str] = ("rank",),
     layers: Sequence[str] = (),
     ranks: Sequence[int] = (),
@@ -103,7 +103,7 @@ def yardstick(
             ``data``.
         methods: Names out of `interbasis.analysis.yardstick.methods.METHODS`, or objects with a ``name``
         and a
-            ``fit`` (`interbasis.analysis.yardstick.codes.Method`); all are compared with the first.
+            ``fit`` (`interbasis.analysis.yardstick.codes.RankingMethod`); all are compared with the first.
         rows: "rank", "learnt", "directions", "mean-jacobian".
         layers: Node layers, with ":read" for the part that only weights read; default: all but the last, and
             without those that hold a variance.
@@ -153,7 +153,7 @@ def run(
     test_data: Data | None,
     request: YardstickRequest,
     *,
-    methods: Sequence[Method] | None = None,
+    methods: Sequence[RankingMethod] | None = None,
     model: str = "",
     folder: str | Path | None = None,
     progress: Progress | bool | None = None,
@@ -178,7 +178,7 @@ def run(
         if path is not None and (known := store.load(path)) is not None and known[0].identity == identity:
             return known[0]
         checkpoints = NO_CHECKPOINTS if path is None else team_checkpoints(path, TASK, settings, team)
-        comparison = Comparison(network, data, test, request, chosen, checkpoints, advance, team)
+        comparison = MethodComparison(network, data, test, request, chosen, checkpoints, advance, team)
         result = comparison.result(model, identity, used, tested)
         if path is not None and team.is_first:
             store.save(path, result, comparison.tensors())
@@ -201,14 +201,14 @@ class Subject:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class MethodComparison:
     """Methods, networks and data that are compared."""
 
     network: Network
     data: Data
     test_data: Data
     request: YardstickRequest
-    methods: Sequence[Method]
+    methods: Sequence[RankingMethod]
     checkpoints: Checkpoints
     progress: Progress
     team: Team
@@ -251,7 +251,7 @@ class Comparison:
         }
 
     @cached_property
-    def places(self) -> list[Place]:
+    def places(self) -> list[CodedPlace]:
         return chosen_places(self.network, self.request.layers)
 
     @cached_property
@@ -314,7 +314,7 @@ class Comparison:
         batches = Batches(self.test_data, "test data", predicts_next=network.predicts_next)
         return Subject(kind, Meter(network, batches, counted), codes, tuple(costs))
 
-    def _fit(self, name: str, method: Method, inputs: FitInputs) -> State:
+    def _fit(self, name: str, method: RankingMethod, inputs: FitInputs) -> State:
         """Codes of one method at the chosen places, from the store where they are there."""
         part = self.checkpoints.within(f"{name}.part")
 
@@ -432,7 +432,7 @@ class Comparison:
         )
         return effects, correlations
 
-    def _mean_jacobians(self) -> tuple[MeanJacobian, ...]:
+    def _mean_jacobians(self) -> tuple[MeanJacobianShare, ...]:
         if "mean-jacobian" not in self.request.rows:
             return ()
         network = self.network.to(self.config.torch_dtype)
@@ -446,4 +446,4 @@ class Comparison:
 
         make = partial(self.checkpoints.remember, "mean-jacobian", compute)
         _, values = self.team.once("mean-jacobian", make)
-        return tuple(MeanJacobian.model_validate(row) for row in values["rows"])
+        return tuple(MeanJacobianShare.model_validate(row) for row in values["rows"])
