@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from interbasis import dictionaries
     from interbasis.analysis import features
     from interbasis.analysis.compare import compare
+    from interbasis.analysis.yardstick.stage import yardstick
     from interbasis.base.errors import InterbasisError
     from interbasis.graph.interaction_graph import InteractionGraph
     from interbasis.graph.layer_basis import LayerBasis
@@ -37,6 +38,7 @@ _HOMES = {
     "Run": "run.run",
     "trust": "graph.trust",
     "compare": "analysis.compare",
+    "yardstick": "analysis.yardstick.stage",
     "InteractionGraph": "graph.interaction_graph",
     "LayerBasis": "graph.layer_basis",
     "BuildConfig": "graph.settings",

@@ -25,10 +25,10 @@ COMMANDS = {
     "From a model to its graph": ("show", "plan", "build", "shards", "merge"),
     "What matters": ("ablate", "curves", "modules"),
     "What it means": ("features", "trace", "steer", "view"),
-    "What may be claimed": ("controls", "compare", "report", "figures", "export"),
+    "What may be claimed": ("yardstick", "controls", "compare", "report", "figures", "export"),
 }
 """In groups, in the order of work; command NAME is the function NAME in the module NAME."""
-RESUMING = {"build", "ablate", "features", "controls"}
+RESUMING = {"build", "ablate", "features", "controls", "yardstick"}
 """Commands that resume when they are run again."""
 PLUGINS = "interbasis.commands"
 """Entry points of other packages: modules with COMMANDS and RESUMING as above, and a module per command."""

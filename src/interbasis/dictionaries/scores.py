@@ -8,6 +8,7 @@ from interbasis.compute.executor import chunk_size
 from interbasis.data.batches import Batches, Data
 from interbasis.dictionaries.dictionary import Dictionary
 from interbasis.network.network import Network
+from interbasis.network.replacement import replaced_output
 
 
 class DictionaryScore(Record):
@@ -94,9 +95,7 @@ def _replaced(f: Tensor, columns: slice, stream: Tensor) -> Tensor:
 
 def _loss(network: Network, layer: int, f: Tensor, inputs: Tensor, labels: Tensor) -> float:
     """Summed cross-entropy of the labels, from a node layer on."""
-    for section in network.sections[layer:]:
-        f = section(f)
-    outputs = network.output_from(f, inputs)
+    outputs = replaced_output(network, layer, f, inputs, {})
     return torch.nn.functional.cross_entropy(
         outputs.flatten(0, -2), labels.to(outputs.device).flatten(), reduction="sum", ignore_index=-100
     ).item()

@@ -1,0 +1,64 @@
+"""A result of the yardstick in a folder: `yardstick.json`, with the sums of every sample in a tensor file."""
+
+from pathlib import Path
+
+from pydantic import ValidationError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from interbasis.analysis.yardstick.records import YardstickResult
+from interbasis.base.errors import InterbasisError, first_problem
+from interbasis.base.files import file_sha256, inside, make_folder, write_atomically, write_text_atomically
+from interbasis.base.json_text import parse_json
+from interbasis.base.records import Record
+
+NAME = "yardstick"
+FORMAT = "interbasis-yardstick"
+SCHEMA = 1
+
+
+class StoredYardstick(Record):
+    """A result with the digest of its tensors."""
+
+    format: str
+    schema_version: int
+    tensors: str
+    """SHA-256 of the tensor file."""
+    result: YardstickResult
+
+
+def save(folder: Path, result: YardstickResult, tensors: dict[str, Tensor]) -> None:
+    """Write a result, in place of an older one; the JSON comes last."""
+    make_folder(folder)
+    file = inside(folder, f"{NAME}.safetensors")
+    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    write_atomically(file, lambda path: save_file(plain, path))
+    stored = StoredYardstick(format=FORMAT, schema_version=SCHEMA, tensors=file_sha256(file), result=result)
+    write_text_atomically(inside(folder, f"{NAME}.json"), stored.to_json(indent=1) + "\n")
+
+
+def load(folder: Path) -> tuple[YardstickResult, dict[str, Tensor]] | None:
+    """Read a result and its tensors; None where there is none.
+
+    Raises:
+        InterbasisError: The files are damaged, or of another version.
+    """
+    path = inside(folder, f"{NAME}.json")
+    if not path.is_file():
+        return None
+    remedy = f"delete {path} and run the command again"
+    try:
+        stored = StoredYardstick.model_validate(parse_json(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        raise InterbasisError(f"{path} is damaged: {first_problem(error)}; {remedy}") from error
+    except (OSError, ValueError) as error:
+        raise InterbasisError(f"{path} is not readable ({error}); {remedy}") from error
+    if stored.format != FORMAT or stored.schema_version != SCHEMA:
+        raise InterbasisError(
+            f"{path} has format {stored.format!r}, schema {stored.schema_version}; this version reads "
+            f"{FORMAT!r}, schema {SCHEMA}: upgrade interbasis, or {remedy}"
+        )
+    file = inside(folder, f"{NAME}.safetensors")
+    if not file.is_file() or file_sha256(file) != stored.tensors:
+        raise InterbasisError(f"{file} does not belong to {path.name} beside it; {remedy}")
+    return stored.result, load_file(file)

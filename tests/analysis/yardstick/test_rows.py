@@ -1,0 +1,126 @@
+"""Rows of the yardstick: losses, divergences, areas, ranks, single directions, mean Jacobians."""
+
+import pytest
+import torch
+from scipy.stats import spearmanr
+from torch import nn
+
+import interbasis
+from cases import mlp, normal
+from interbasis.analysis.yardstick.codes import CodedPlace, LinearCode
+from interbasis.analysis.yardstick.directions import spearman
+from interbasis.analysis.yardstick.mean_jacobian import mean_jacobians
+from interbasis.analysis.yardstick.measure import Measurement, Meter
+from interbasis.analysis.yardstick.rank import RankPlan, area, leading, rank_within
+from interbasis.analysis.yardstick.records import YardstickRequest
+from interbasis.compute.checkpoints import Checkpoint
+from interbasis.data.batches import Batches
+from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
+from reference import jacobians, relative_error
+
+EXACT = 1e-10
+
+
+def plan(*kept: int) -> RankPlan:
+    return RankPlan((CodedPlace("x", 0, slice(1, 9)),), kept, ())
+
+
+def test_default_ranks_are_the_first_few_and_eighths():
+    place = CodedPlace("x", 0, slice(1, 65))
+    default = RankPlan.from_request([place], YardstickRequest())
+    assert default.kept == (0, 1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64)
+    asked = RankPlan.from_request([place], YardstickRequest(ranks="16,100", removed="3"))
+    assert (asked.kept, asked.removed) == ((0, 16, 64), (3,))
+
+
+def test_areas_are_those_of_a_picture():
+    rises = torch.tensor([[4.0, 0.0, 0.0], [4.0, 2.0, 0.0], [4.0, 4.0, 0.0]], dtype=torch.float64)
+    assert area(plan(0, 4, 8), rises).tolist() == [0.75, 0.5, 0.25]
+    worse = rises.clone()
+    worse[:, 0] = 100  # puts dropped directions at a bad place: no gain
+    assert (area(plan(0, 4, 8), worse, rises) < area(plan(0, 4, 8), rises)).all()
+
+
+def test_ranks_lie_where_the_rise_crosses_the_tolerance():
+    rises = torch.tensor(
+        [[4.0, 0.3, 0.1, 0.0], [0.05] * 4, [4.0, 3.0, 2.0, 1.0], [4.0, 0.0, 0.3, 0.0]], dtype=torch.float64
+    )
+    ranks = rank_within(plan(0, 2, 4, 8), rises, 0.2).tolist()
+    assert ranks[:2] == pytest.approx([3.0, 0.0])
+    assert torch.tensor(ranks[2]).isnan()
+    assert ranks[3] == pytest.approx(4 + 4 / 3)  # not at 2, since it rises again
+
+
+def test_rank_correlation_is_spearman_s():
+    rows, other = normal(3, 40, seed=1).round(decimals=1), normal(40, seed=2).round(decimals=1)
+    expected = [spearmanr(row, other).statistic for row in rows]
+    assert spearman(rows, other).tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def test_losses_and_divergences_are_those_of_torch():
+    case = mlp(nn.GELU())
+    network, x = case.network, case.inputs
+    labels = torch.arange(len(x)) % 4
+    code = LinearCode(slice(1, 7), torch.eye(6).double(), torch.eye(6).double(), x.mean(0))
+    keep = torch.tensor([True, True, False, False, True, False])
+    meter = Meter(network, Batches((x, labels)), ALL_TOKENS)
+    gram = normal(6, 6, seed=3)
+    metric = gram.T @ gram
+    measured = Measurement.from_tensors(
+        meter.measure({0: code}, [{0: keep}], Checkpoint(), metric, slice(1, 7))
+    )
+    changed = torch.where(keep, x, x.mean(0))
+    before, after = case.original(x).log_softmax(-1), case.original(changed).log_softmax(-1)
+    loss = nn.functional.nll_loss(after, labels, reduction="none")
+    divergence = nn.functional.kl_div(after, before, reduction="none", log_target=True).sum(-1)
+    assert relative_error(measured.losses[1], loss) < EXACT
+    assert (
+        relative_error(measured.losses[0], nn.functional.nll_loss(before, labels, reduction="none")) < EXACT
+    )
+    assert relative_error(measured.divergences[0], divergence) < EXACT
+    error = x - changed
+    assert relative_error(measured.errors[0], error.square().sum(1).mean()) < EXACT
+    assert relative_error(measured.metric_errors[0], ((error @ metric) * error).sum(1).mean()) < EXACT
+
+
+def test_tokens_that_do_not_count_stay_as_they_are():
+    pytest.importorskip("transformers")
+    from tiny_models import random_model, tokens
+
+    network = interbasis.from_hf(random_model("gpt2"))
+    inputs = tokens(6, 10)
+    width = network.nodes[0].width
+    code = LinearCode(slice(1, width), *(torch.eye(width - 1).double(),) * 2, torch.zeros(width - 1).double())
+    nothing = [{0: leading(width - 1, 0, 0)}]
+    norms = network.activations_at(0, inputs)[..., 1:].norm(dim=-1)
+    rises = {}
+    for limit in (0.0, float(norms.median()), 2 * float(norms.max())):
+        counted = CountedTokens.from_limits(network, 0, (limit,) * len(network.nodes))
+        meter = Meter(network, Batches(inputs, predicts_next=True), counted)
+        measured = Measurement.from_tensors(meter.measure({0: code}, nothing, Checkpoint()))
+        rises[limit] = measured.divergences.sum().item()
+        share = meter.replaced_shares([0])[0]
+        assert share == pytest.approx((norms <= limit).double().mean().item(), abs=0.02)
+    none, half, everything = rises.values()
+    assert none == pytest.approx(0, abs=1e-5)
+    assert 1e-3 < half < everything
+
+
+@pytest.mark.parametrize("activation", [nn.Identity(), nn.GELU()])
+def test_the_mean_of_a_jacobian_is_that_of_automatic_differentiation(activation):
+    case = mlp(activation)
+    network = case.network
+    layers = interbasis.build(network, case.inputs, edge_method=None, progress=False).layers
+    shares = mean_jacobians(network, layers, Batches(case.inputs))
+    for k, section in enumerate(network.sections):
+        C, D = layers[k + 1].transform[1:], layers[k].inverse[:, 1:]
+        spread = D * layers[k].eigenvalues[1:].sqrt()
+        J = jacobians(section, network.activations_at(k, case.inputs))[:, 0, :, 0]  # [n, d_out, d_in]
+        J = C @ J @ spread
+        expected = J.mean(0).square().sum() / J.square().sum((1, 2)).mean()
+        assert shares[k].share == pytest.approx(expected.item(), rel=EXACT)
+        assert not shares[k].mixes_positions
+    if isinstance(activation, nn.Identity):
+        assert [row.share for row in shares] == pytest.approx([1.0] * len(shares), rel=1e-9)
+    else:
+        assert min(row.share for row in shares) < 0.99
