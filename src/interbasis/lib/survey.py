@@ -49,7 +49,7 @@ def survey(data: Batches, skip_positions: int, norm_limit: float, executor: Exec
     def look(described: Sequence[int]) -> State:
         return {}, _look(data, skip_positions, norm_limit, described, executor)
 
-    _, values = executor.share("survey", len(network.nodes), look)
+    _, values = executor.team.share("survey", len(network.nodes), look)
     counted = CountedTokens.from_limits(
         network, skip_positions, tuple(values["limits"]) if norm_limit else ()
     )

@@ -17,7 +17,7 @@ from cases import (
     batch_moments,
     normal,
 )
-from interbasis.lib.edge_sums import SquareSums
+from interbasis.compute.executor import add_sums
 from interbasis.models.sequential import ELEMENTWISE
 from interbasis.network.attributions import token_attributions
 from interbasis.network.cores import AttentionShape, Elementwise, Gated, Linear, Normalize, Rotary, Variance
@@ -191,10 +191,10 @@ def norm_section(core, inputs: int, outputs: int, last_only: bool, seed: int) ->
 def check_squares(section: Section, f: torch.Tensor) -> None:
     """Σ A² in closed form is the sum over the tokens' attributions."""
     for method in ("gradient", "exact", "trapezoid"):
-        sums = SquareSums.zero(section.core.squares(section, rule(method, 3)))
+        squares, sums = section.core.squares(section, rule(method, 3)), {}
         for some in f[:, section.outputs(f)].flatten(0, 1).split(2):
-            sums.add(some)
-        found = sums.square
+            add_sums(sums, squares.token_sums(some))
+        found = squares.square(sums)
         blocks = [block for _, _, block in token_attributions(section, f, rule(method, 3))]
         assert relative_error(found, torch.cat(blocks, dim=1).square().sum(1)) <= CLOSE
 
