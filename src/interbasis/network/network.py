@@ -138,8 +138,8 @@ class Section(LayerMap):
     """Whether only the last position comes out."""
 
     def __repr__(self) -> str:
-        shape = f"{self.skip.shape[1]} → {self.skip.shape[0]}{', last position' if self.last_only else ''}"
-        return f"Section({self.source.name} → {self.target.name}: {self.core}, {shape})"
+        (d_out, d_in), last = self.shapes.skip, ", last position" if self.last_only else ""
+        return f"Section({self.source.name} → {self.target.name}: {self.core}, {d_in} → {d_out}{last})"
 
     def __call__(self, f: Tensor) -> Tensor:  # [n, T, d_in] -> [n, S, d_out]
         return self.from_read_outs(f, self.read_outs(f))
@@ -216,14 +216,14 @@ class Section(LayerMap):
     @property
     def features_in(self) -> int:
         """Coordinates or features of the source."""
-        return self.skip.shape[1]
+        return self.shapes.skip[1]
 
-    @property
+    @cached_property
     def shapes(self) -> Shapes:
         """Shapes of P, A and B."""
         return Shapes(*(tuple(matrix.shape) for matrix in (self.skip, self.read, self.write)))
 
-    @property
+    @cached_property
     def like(self) -> Tensor:  # empty, of its dtype, on its device
         return self.skip[:0, :0]
 

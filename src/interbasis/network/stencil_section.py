@@ -228,7 +228,7 @@ class StencilSection(Section):
             patches, constant = self.stencil.patches(chunk), chunk[:, :1, :1]  # [n, S, K, r]
             slopes = None
             if isinstance(self.core, Elementwise):
-                slopes = self.core.mean_slope(self.read_outs(chunk), integral)  # [n, S, m]
+                slopes = self.core.mean_slopes(self.read_outs(chunk), integral)  # [n, S, m]
             for left in range(0, outputs, tokens):
                 here = slice(left, min(left + tokens, outputs))
                 p = patches[:, here].flatten(0, 1).permute(2, 1, 0)  # [r_in, K, tokens]

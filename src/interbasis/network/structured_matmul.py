@@ -103,23 +103,16 @@ class _Centring(NamedTuple):
 
     def applier(self, matrix: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a function that applies the matrix with these rows, its first column the constant's."""
-        above, below = (
-            applier(rows) if len(rows) else None for rows in (matrix[: self.top], matrix[self.bottom :])
-        )
+        above, below = applier(matrix[: self.top]), applier(matrix[self.bottom :])
         constant = matrix[self.top : self.bottom, 0]
-        biased = bool(constant.any())
+        biased, whole = bool(constant.any()), self.bottom - self.top == len(matrix)
 
         def apply(x: Tensor) -> Tensor:
             x_part = x[..., self.columns]
             inner = self.scale * x_part + self.shared * x_part.sum(-1, keepdim=True)
             if biased:
                 inner = inner + x[..., :1] * constant
-            parts = [inner]
-            if above is not None:
-                parts.insert(0, above(x))
-            if below is not None:
-                parts.append(below(x))
-            return inner if len(parts) == 1 else torch.cat(parts, dim=-1)
+            return inner if whole else torch.cat([above(x), inner, below(x)], dim=-1)
 
         return apply
 

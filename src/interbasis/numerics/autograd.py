@@ -7,7 +7,6 @@ R backward passes per output coordinate.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,14 +20,6 @@ Weights = tuple[Tensor, Tensor]
 """Weights of input positions [n, T] and output positions [n, S]: 1 for those that count in a sum, else 0."""
 
 
-@dataclass(frozen=True)
-class Mixing:
-    """A function whose outputs belong to some of its input positions."""
-
-    function: Function
-    outputs: slice
-
-
 MAX_JACOBIAN_ELEMENTS = 2**21
 """Elements that the Jacobian rows held at once may have."""
 
@@ -40,7 +31,7 @@ def jacobian_rows(
 
     Yields (weights [n, S], rows [c_out, n, T, c_in]). Exact (``signs=None``): one block per output
     position, its weights 1 there and 0 elsewhere. With sources φ [n, S, R]: one block per source, its
-    weights the signs. Output positions whose ``told`` [n, S] is 0 have no weight.
+    weights the signs. Output positions whose ``counted_outputs`` [n, S] is 0 have no weight.
     """
     with torch.enable_grad():
         u = u.detach().requires_grad_()
@@ -55,7 +46,8 @@ def jacobian_rows(
 
 
 def moments(
-    section: Mixing,
+    function: Function,
+    outputs: slice,
     u: Tensor,
     metric: Tensor,
     signs: Tensor | None = None,
@@ -63,7 +55,8 @@ def moments(
 ) -> tuple[Tensor, Tensor]:
     """Σ N_ss [c_out, c_in] and Σ_st N_stᵀQN_st [c_in, c_in] over a batch; with sources, unbiased estimates.
 
-    u [n, T, c_in], metric Q [c_out, c_out], signs [n, S, R]; over ``counted`` positions alone.
+    The function's outputs belong to the input positions ``outputs``. u [n, T, c_in], metric Q [c_out, c_out],
+    signs [n, S, R]; over ``counted`` positions alone.
     """
     width = u.shape[2]
     local, gram = batch_sums(len(metric), width, like=u), batch_sums(width, width, like=u)
@@ -73,9 +66,9 @@ def moments(
         counted_inputs, counted_outputs = (
             (None, None) if counted is None else (mask[part].to(u) for mask in counted)
         )
-        for weights, rows in jacobian_rows(section.function, u[part], part_signs, counted_outputs):
+        for weights, rows in jacobian_rows(function, u[part], part_signs, counted_outputs):
             rows = rows if counted_inputs is None else rows * counted_inputs[..., None]
-            local += torch.einsum("cnsi,ns->ci", rows[:, :, section.outputs], weights)
+            local += torch.einsum("cnsi,ns->ci", rows[:, :, outputs], weights)
             weighted = metric @ rows.flatten(1)  # [c_out, n·T·c_in]
             gram += rows.reshape(-1, width).T @ weighted.reshape(-1, width)
     return local / sources, gram / sources
@@ -155,7 +148,7 @@ def _sources(
 ) -> Tensor:  # -> [n, S, blocks]
     """Weights of the output positions, one backward pass per block: the signs, or each position by itself.
 
-    output [n, S, c_out]; 0 for positions whose ``told`` [n, S] is.
+    output [n, S, c_out]; 0 for positions whose ``counted_outputs`` [n, S] is.
     """
     if signs is None:
         n, outputs, _ = output.shape

@@ -2,16 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from interbasis.base.devices import double, sums_device
-from interbasis.network.cores.core import Sums
-
-if TYPE_CHECKING:
-    from interbasis.network.network import Section
+from interbasis.network.cores.core import Matrices, Sums
 
 MAX_ELEMENTS = 2**22
 """Numbers that the sums of some sequences may hold at once."""
@@ -34,7 +30,7 @@ class Squares(ABC):
     columns: Tensor
     """The features j that have no such form, [c]."""
 
-    def __init__(self, section: "Section"):
+    def __init__(self, section: Matrices):
         self.section = section
         self.columns = torch.zeros(0, dtype=torch.long, device=sums_device(section.skip.device))
 
@@ -115,7 +111,7 @@ class VarianceSquares(Squares):
 
     count = 3
 
-    def __init__(self, section: "Section", slope: float):
+    def __init__(self, section: Matrices, slope: float):
         super().__init__(section)
         self.slope = slope
 
