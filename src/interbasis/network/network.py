@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -307,7 +307,7 @@ class Section(LayerMap):
         """All weights, the core's among them."""
         return [self.skip, self.read, self.write, *self.core.tensors()]
 
-    def to(self, *args: Any, **kwargs: Any) -> "Section":
+    def to(self, *args: Any, **kwargs: Any) -> Self:
         """A copy in another dtype or on another device."""
         skip, read, write = (matrix.to(*args, **kwargs) for matrix in (self.skip, self.read, self.write))
         core = self.core.to(*args, **kwargs)
@@ -388,10 +388,7 @@ class Network:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """The model's output for these inputs."""
-        f = self.prefix(inputs)
-        for section in self.sections:
-            f = section(f)
-        return self.output_from(f, inputs)
+        return self.output_from(self.activations_at(len(self.sections), inputs), inputs)
 
     def output_from(self, f: Tensor, inputs: Tensor) -> Tensor:  # [n, S, width]
         """The model's output from the activations of the last node layer, arranged as the model does."""

@@ -5,7 +5,7 @@ reading anything; matrices are read with the first use of a block and released w
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor
 
@@ -80,8 +80,8 @@ class StoredSection(Section):
     def in_basis(self, inverse: Tensor | None, transform: Tensor | None) -> Section:
         return self.loaded.in_basis(inverse, transform)
 
-    def to(self, *args: Any, **kwargs: Any) -> "StoredSection":
+    def to(self, *args: Any, **kwargs: Any) -> Self:
         blocks, block, place = self.__dict__["_at"]
-        moved = StoredSection(self, blocks.to(*args, **kwargs), block, place)
+        moved = type(self)(self, blocks.to(*args, **kwargs), block, place)
         moved.__dict__.update(core=self.core.to(*args, **kwargs), like=self.like.to(*args, **kwargs))
         return moved

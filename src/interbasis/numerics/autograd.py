@@ -38,11 +38,7 @@ def jacobian_rows(
         output = function(u)  # [n, S, c_out]
     unit = torch.eye(output.shape[2], dtype=u.dtype, device=u.device)
     for weights in _sources(output, signs, counted_outputs).unbind(dim=2):
-        cotangents = weights[None, :, :, None] * unit[:, None, None, :]  # [c_out, n, S, c_out]
-        (rows,) = torch.autograd.grad(
-            output, u, cotangents, retain_graph=True, is_grads_batched=True, materialize_grads=True
-        )
-        yield weights, rows
+        yield weights, _pulled_back(output, [u], weights, unit)[0]
 
 
 def moments(
@@ -125,22 +121,24 @@ def grams_to_end(
         masks = None if counted is None else [mask[part].to(f) for mask in counted]
         counted_outputs = None if masks is None else masks[-1]
         sources = _sources(output, None if signs is None else signs[part], counted_outputs)
-        for weight in sources.unbind(dim=2):
-            cotangents = weight[None, :, :, None] * transform[:, None, None, :]  # [r, n, S, d]
-            rows = torch.autograd.grad(
-                output,
-                stages[:-1],
-                cotangents,
-                retain_graph=True,
-                is_grads_batched=True,
-                materialize_grads=True,
-            )
+        for weights in sources.unbind(dim=2):
+            rows = _pulled_back(output, stages[:-1], weights, transform)
             if masks is not None:
                 rows = tuple(row * mask[..., None] for row, mask in zip(rows, masks, strict=False))
             scale = 1 if signs is None else signs.shape[2]
             grams = [double(symmetric_product(row.flatten(0, 2))) / scale for row in rows]
             totals = [total + gram for total, gram in zip(totals, grams, strict=True)] if totals else grams
     return totals
+
+
+def _pulled_back(
+    output: Tensor, inputs: Sequence[Tensor], weights: Tensor, transform: Tensor
+) -> tuple[Tensor, ...]:  # [r, n, T, width] each
+    """Σ_s w_s C ∂output_s/∂input by every input, one backward pass for the rows of C [r, d] together."""
+    cotangents = weights[None, :, :, None] * transform[:, None, None, :]  # [r, n, S, d]
+    return torch.autograd.grad(
+        output, inputs, cotangents, retain_graph=True, is_grads_batched=True, materialize_grads=True
+    )
 
 
 def _sources(

@@ -94,7 +94,7 @@ def ablate_missing(opened: Run, request: AblateRequest) -> bool:
 
 def _same_settings(stored: AblationResult, opened: Run, request: AblateRequest) -> bool:
     used = DataUsed.from_data(opened.data(request.data))
-    all_tokens = request.all_tokens or CountedTokens.from_graph(opened.network, opened.graph).all
+    all_tokens = request.all_tokens or CountedTokens.from_layers(opened.network, opened.graph.layers).all
     wanted = request.metric, request.tolerance, all_tokens, used.fingerprint, used.labels
     return stored.conditions == wanted
 

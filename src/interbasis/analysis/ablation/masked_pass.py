@@ -231,7 +231,7 @@ class MaskedNetwork:
         bases now or, ``one_by_one``, when they are ablated, and then one is held.
         """
         network = network.to(graph.config.torch_dtype)
-        counted = ALL_TOKENS if all_tokens else CountedTokens.from_graph(network, graph)
+        counted = ALL_TOKENS if all_tokens else CountedTokens.from_layers(network, graph.layers)
         in_bases = OneInBases if one_by_one else sections_in_bases
         layers = graph.centred_layers()
         return cls(network, layers, in_bases(network, layers), counted)

@@ -77,7 +77,7 @@ class Computation:
                 "expected one sample: tokens [positions], a row of numbers or, if the network flattens it, "
                 f"an image; received a tensor of shape {list(batch.shape[1:])}"
             )
-        counted = CountedTokens.from_graph(network, graph)
+        counted = CountedTokens.from_layers(network, graph.layers)
         states = [
             LayerState(basis, f[0], positions - f.shape[1], ~counted.at(k, network.nodes[k], f)[0])
             for k, (basis, f) in enumerate(zip(graph.layers, activations, strict=True))

@@ -158,12 +158,7 @@ class PassCore(Core):
 
     @abstractmethod
     def batch_sums(
-        self,
-        u: Tensor,
-        outputs: slice,
-        metric: Tensor,
-        signs: Tensor | None,
-        counted: Counted | None = None,
+        self, u: Tensor, outputs: slice, metric: Tensor, signs: Tensor | None, counted: Counted | None = None
     ) -> Sums:
         """Sums over the batch from which `moments` follow for this metric.
 

@@ -52,12 +52,7 @@ class General(PassCore):
         return like.new_zeros(()) if known is None else known(like)
 
     def batch_sums(
-        self,
-        u: Tensor,
-        outputs: slice,
-        metric: Tensor,
-        signs: Tensor | None,
-        counted: Counted | None = None,
+        self, u: Tensor, outputs: slice, metric: Tensor, signs: Tensor | None, counted: Counted | None = None
     ) -> Sums:
         if not self.mixes_positions:  # every token by itself: one backward pass per coordinate does for all
             u, outputs, signs = u[:, outputs].flatten(0, 1)[:, None], slice(0, 1), None

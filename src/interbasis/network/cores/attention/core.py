@@ -90,12 +90,7 @@ class Attention(ShortCuts, PassCore, SamplesQueries):
         return Heads.from_read_outs(self.shape, u[:, :seen], _positions(u, outputs))
 
     def batch_sums(
-        self,
-        u: Tensor,
-        outputs: slice,
-        metric: Tensor,
-        signs: Tensor | None,
-        counted: Counted | None = None,
+        self, u: Tensor, outputs: slice, metric: Tensor, signs: Tensor | None, counted: Counted | None = None
     ) -> Sums:
         """Compute exact sums, whatever the signs: the closed form needs no sources."""
         return self.sums_at(u, _positions(u, outputs), metric, counted)
