@@ -204,10 +204,11 @@ class StatisticsPass(Pass[Statistics]):
         if wanted.cores and isinstance(section.core, StatisticsCore):
             out = [u[:, positions] for positions, u in zip(outputs, us, strict=True)]
             sums = section.statistics(_rows(out, both))
-        counted = (
-            (f.shape[:2].numel() for f in following) if both is None else map(int, map(Tensor.sum, both))
-        )
-        state.add_core(index, sums, sum(counted))
+        if both is None:
+            pairs = sum(f.shape[0] * f.shape[1] for f in following)
+        else:
+            pairs = sum(int(mask.sum()) for mask in both)
+        state.add_core(index, sums, pairs)
         return following
 
     def _counts(self, index: int, fs: list[Tensor]) -> list[Tensor] | None:
