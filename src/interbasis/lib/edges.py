@@ -169,24 +169,24 @@ class SectionEdges:
         elif sources is None or (positions is None and _group_size(sources, count) == 1):
             self._add_exact(sums, f, counted)
         else:
-            tokens_with_signs = self._signed_tokens(sources, f, first, positions, counted)
-            self._add_signed(sums, self._features(f, positions), tokens_with_signs, count)
+            signed_tokens = self._signed_tokens(sources, f, first, positions, counted)
+            self._add_signed(sums, self._features(f, positions), signed_tokens, count)
 
     def total(self, sums: Sums) -> EdgeSums:
         """Σ A² and its variance, from the sums over all data."""
         end, device = f".{self.number}", sums_device(self.section.skip.device)
-        own = {name.removesuffix(end): t.to(device) for name, t in sums.items() if name.endswith(end)}
+        totals = {name.removesuffix(end): t.to(device) for name, t in sums.items() if name.endswith(end)}
         if self._squares is None:
-            square, variance = (own.get(name) for name in ("square", "variance"))
+            square, variance = (totals.get(name) for name in ("square", "variance"))
         else:
-            square = self._squares.square(own)
-            variance = self._squares.variance(own) if "spread" in own else None
+            square = self._squares.square(totals)
+            variance = self._squares.variance(totals) if "spread" in totals else None
         assert square is not None
         if self.settings.sources is not None and variance is None:  # exact, beside sections that are not
             variance = torch.zeros_like(square)
         columns = slice(0, self.features)
         variance = None if variance is None else variance[:, columns]
-        return EdgeSums(square[:, columns], variance, int(own["tokens"]))
+        return EdgeSums(square[:, columns], variance, int(totals["tokens"]))
 
     def _add(self, sums: Sums, **more: Tensor) -> None:
         add_sums(sums, {f"{name}.{self.number}": total for name, total in more.items()})
