@@ -84,7 +84,6 @@ def test_a_back_edge_is_seen(tmp_path):
 FREE_FORM_JSON = {
     "compute/checkpoints.py": 5,  # settings and states of any work, as JSON holds them
     "run/run.py": 1,  # local variables of a method, before they are validated
-    "lib/slices.py": 1,  # a state of a checkpoint
     "run/request.py": 3,  # what a config file says before it is validated
     "training/state.py": 2,  # the recipe of any training, compared field by field
     "models/mlp.py": 4,  # arguments of torch modules, which differ by their type

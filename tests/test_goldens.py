@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import sys
 
 import pytest
@@ -61,3 +62,20 @@ def differences(old: object, new: object, where: str) -> list[str]:
     if isinstance(old, float) and isinstance(new, float | int):
         return [] if math.isclose(old, new, rel_tol=1e-6, abs_tol=1e-8) else [f"{where}: {old} and {new}"]
     return [] if old == new else [f"{where}: {old} and {new}"]
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_unfinished_work_of_an_earlier_version_is_refused_in_one_sentence(tmp_path):
+    interrupted, in_shards = ([*commands[0]] for commands in recipes.INTERRUPTED.values())
+    with recipes.inputs_in(tmp_path):
+        for name in recipes.INTERRUPTED:
+            shutil.copytree(recipes.UNFINISHED / name, tmp_path / name)
+        resumed = recipes.run(*interrupted, folder="build")
+        same_shard, merged = (recipes.run(*words, folder="shards") for words in (in_shards, ["merge"]))
+    for refused in (resumed, same_shard, merged):
+        assert refused.code == 2
+        assert refused.err.count("\n") == 1, refused.err
+    assert "holds an unfinished build that was begun with interbasis = 0.1.0, not" in resumed.err
+    assert "delete build/.resume/build to start again" in resumed.err
+    assert "was computed with interbasis = 0.1.0, and this command is with interbasis" in same_shard.err
+    assert "lacks the shard 2/2" in merged.err

@@ -1,6 +1,6 @@
 """A basis is an object: what there is to know about one, and how another is added."""
 
-from functools import partial
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -9,16 +9,16 @@ import torch
 from cases import CASES
 from interbasis import InteractionGraph, build
 from interbasis.base.records import Basis
+from interbasis.compute.executor import Executor
 from interbasis.data.batches import Batches
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.settings import BASIS_KINDS, BasisKind
 from interbasis.graph.store import load
-from interbasis.lib.bases import BASES, FeatureBasis, FitSettings, JacobianSource
+from interbasis.lib.bases import BASES, FeatureBasis, FitInputs
 from interbasis.lib.bases.lib import LocalInteractionBasis
 from interbasis.lib.bases.principal import unrotated
 from interbasis.lib.edges import edges as measure_edges
 from interbasis.lib.jacobians import Jacobians
-from interbasis.lib.slices import jacobians_on_slices
 from interbasis.lib.statistics import Wanted, collect
 from reference import relative_error
 
@@ -51,8 +51,8 @@ class Standardized(FeatureBasis):
     kind = BasisKind("standardized", "standardized", "coordinates in standard deviations", "variance")
     needs_grams = False
 
-    def fit(self, nodes, covariances, jacobians, settings):
-        return [self.layer(*pair) for pair in zip(nodes, covariances, strict=True)]
+    def fit(self, inputs):
+        return [self.layer(*pair) for pair in zip(inputs.nodes, inputs.covariances, strict=True)]
 
     def layer(self, node, covariance):
         plain = unrotated(node, covariance)
@@ -72,8 +72,8 @@ class LogitsAsTheyAre(LocalInteractionBasis):
 
     kind = BasisKind("logits", "logits", "LIB with the logits as they are", "lambda")
 
-    def fit(self, nodes, covariances, jacobians, settings):
-        return super().fit(nodes, covariances, jacobians, FitSettings(rotate_last=False, seed=settings.seed))
+    def fit(self, inputs):
+        return super().fit(replace(inputs, rotate_last=False))
 
 
 def test_a_basis_of_ones_own_is_fitted_saved_and_loaded(tmp_path):
@@ -106,14 +106,11 @@ def test_a_basis_that_changes_one_step_inherits_the_others():
 def fitted(basis, case, wanted):
     network, batches = case.network, Batches(case.inputs)
     statistics = collect(network, batches, wanted)
-    jacobians = Jacobians(network, statistics, batches)
-    source = JacobianSource(jacobians.to_next, jacobians.to_end, partial(jacobians_on_slices, jacobians))
-    if not basis.needs_jacobians:
-        source = JacobianSource(unwanted, unwanted, unwanted)
-    floors = build(network, case.inputs, basis="neuron", edge_method=None).graph.config
-    settings = FitSettings(floors.variance_floor, floors.jacobian_floor)
-    return basis.fit(network.nodes, statistics.layers, source, settings)
+    jacobians = Jacobians(Executor(network), statistics, batches) if basis.needs_jacobians else Unwanted()
+    config = build(network, case.inputs, basis="neuron", edge_method=None).graph.config
+    return basis.fit(FitInputs(network.nodes, statistics.layers, jacobians, config))
 
 
-def unwanted(*_):
-    raise AssertionError("a basis that needs no Jacobians asked for them")
+class Unwanted:
+    def __getattr__(self, name):
+        raise AssertionError("a basis that needs no Jacobians asked for them")

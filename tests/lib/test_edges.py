@@ -8,8 +8,9 @@ from torch import nn
 
 from cases import CASES, as_general, attention_section, mlp, normal
 from interbasis import InterbasisError, LayerBasis, Network, build
+from interbasis.compute.executor import Executor
 from interbasis.data import Batches
-from interbasis.lib.edges import EdgeSettings, completeness, estimate_edges, measure
+from interbasis.lib.edges import EdgeSettings, EdgesPass, completeness, estimate_edges, measure
 from interbasis.lib.edges import edges as measure_edges
 from interbasis.models.sequential import RowPrefix
 from interbasis.network.cores import AttentionShape, Elementwise
@@ -288,12 +289,14 @@ def test_sums_over_parts_of_the_data_merge_into_those_of_the_whole(sources):
     """As processes would share the work: each takes its samples by their index in the whole."""
     network, layers, data = attention_network(general=False)
     whole = estimate(network, layers, data, sources)
-    (first,) = measure(network, layers, Batches(data[:5]), EdgeSettings(rule(), sources))
-    (second,) = measure(network, layers, Batches(data[5:], offset=5), EdgeSettings(rule(), sources))
-    first.merge(second)
-    assert relative_error(first.edges.rms, whole.rms) <= 1e-12
+    edges = EdgesPass(network, layers, Batches(data), EdgeSettings(rule(), sources))
+    parts = Batches(data[:5]), Batches(data[5:], offset=5)
+    first, second = (Executor(network).run(edges, part) for part in parts)
+    edges.merge(first, second)
+    merged = edges.sections[0].total(first).edges
+    assert relative_error(merged.rms, whole.rms) <= 1e-12
     if sources:
-        assert relative_error(first.edges.error, whole.error) <= 1e-10
+        assert relative_error(merged.error, whole.error) <= 1e-10
 
 
 def test_estimates_for_any_bases_come_with_their_error():

@@ -93,13 +93,11 @@ def test_as_many_positions_as_there_are_is_exact(kind):
 
 @pytest.mark.parametrize("kind", ["linear", "variance", "normalize"])
 def test_closed_forms_do_not_depend_on_batches(kind, monkeypatch, request):
-    from interbasis.lib import edge_sums
-
     network, layers, data = norm_network(kind)
     for sources in (None, Sources("positions", 1, 3, positions=8)):
         whole = estimate(network, layers, data, sources)
         with monkeypatch.context() as patch:
-            patch.setattr(edge_sums, "MAX_ELEMENTS", 1)
+            patch.setattr("interbasis.network.cores.squares.MAX_ELEMENTS", 1)
             patch.setattr("interbasis.compute.executor.FINE_CHUNK_BYTES", 1)
             parts = estimate(network, layers, list(data.split(4)), sources)
         assert relative_error(parts.rms, whole.rms) <= 1e-12

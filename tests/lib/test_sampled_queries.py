@@ -9,6 +9,7 @@ import torch
 import interbasis
 from cases import CASES, normal
 from interbasis import build
+from interbasis.compute.executor import Executor
 from interbasis.data.batches import Batches
 from interbasis.graph.store import load
 from interbasis.lib.jacobians import Jacobians
@@ -71,7 +72,7 @@ def test_a_deviation_of_the_next_features_goes_through_every_core(name):
     case = CASES[name]()
     network, batches = case.network.double(), Batches(case.inputs)
     statistics = collect(network, batches, Wanted())
-    jacobians = Jacobians(network, statistics, batches)
+    jacobians = Jacobians(Executor(network), statistics, batches)
     activations = network.activations(case.inputs)
     for k, section in enumerate(network.sections):
         first = 1 if section.source.constant else 0

@@ -6,6 +6,7 @@ import torch
 import reference
 from cases import CASES
 from interbasis import InterbasisError, build, from_torch
+from interbasis.compute.executor import Executor
 from interbasis.data.batches import Batches
 from interbasis.lib.jacobians import Jacobians
 from interbasis.lib.slices import SLICES, _planes, jacobians_on_slices
@@ -21,7 +22,7 @@ def test_jacobians_of_slices(name):
         build(case.network, case.inputs, basis="lib", edge_method=None).graph.layers,
     )
     batches = Batches(case.inputs)
-    found = jacobians_on_slices(Jacobians(network, collect(network, batches), batches), layers)
+    found = jacobians_on_slices(Jacobians(Executor(network), collect(network, batches), batches), layers)
     activations = network.activations(case.inputs)
     side = activations[0].mean(1) @ _planes(layers[0], 0).T > 0
     slices = [torch.ones(len(side), dtype=torch.bool), *side.T]

@@ -9,6 +9,7 @@ from torch import nn
 
 import interbasis
 from cases import normal
+from interbasis.compute.executor import Executor
 from interbasis.data.batches import Batches
 from interbasis.lib.edges import EdgeSettings, SectionEdges, completeness, estimate_edges
 from interbasis.lib.edges import edges as measure_edges
@@ -45,7 +46,7 @@ def check_gram(section, images):
     """M′ from statistics collected in one pass, against the definition."""
     network, batches = network_of(section), Batches(images)
     transform = normal(4, section.target.width, seed=9)
-    jacobians = Jacobians(network, collect(network, batches), batches)
+    jacobians = Jacobians(Executor(network), collect(network, batches), batches)
     gram = jacobians.to_next(0, transform)
     expected = jacobian_gram(section, as_activations(images), transform)[1:, 1:]
     assert relative_error(gram.matrix, expected) < 1e-10
@@ -209,7 +210,7 @@ def test_errors_of_the_next_layer_are_carried_on():
     network, batches = network_of(section), Batches(images)
     transform, off = normal(4, 6, seed=9), normal(4, 4, seed=10)
     off = off + off.T
-    gram = Jacobians(network, collect(network, batches), batches).to_next(0, transform, off)
+    gram = Jacobians(Executor(network), collect(network, batches), batches).to_next(0, transform, off)
     J = torch.einsum("ro,nsotj->nsrtj", transform, jacobians(section, as_activations(images)))
     expected = torch.einsum("nsrtj,rq,nsqtk->jk", J, off, J) / images[:, 0].numel()
     assert relative_error(replace(gram, K=gram.noise).matrix, expected[1:, 1:]) < 1e-10
@@ -262,9 +263,10 @@ def test_signed_groups_estimate_the_exact_edges(sources):
 def test_groups_of_one_are_exact():
     section = convolution_section(EXAMPLE)
     in_bases = section.in_basis(identities(section)[0].inverse, identities(section)[1].transform)
-    sums = SectionEdges(
+    edges = SectionEdges(
         in_bases, EdgeSettings(rule("gradient"), Sources(1)), identities(section)[0].transform
     )
-    sums.add(as_activations(EXAMPLE.images))
+    sums = {}
+    edges.add(sums, as_activations(EXAMPLE.images))
     A = attributions(section, as_activations(EXAMPLE.images), *identities(section))
-    assert relative_error(sums.sums.square, A.square().sum((0, 1))) < 1e-10
+    assert relative_error(edges.total(sums).square, A.square().sum((0, 1))) < 1e-10

@@ -222,8 +222,8 @@ class Executor:
     checkpoints: Checkpoints = NO_CHECKPOINTS
     """Store of unfinished work."""
     progress: Progress = silent
-    blocks: int = 1
-    """Most blocks that data are summed in; 0 is one per process."""
+    blocks: int | None = 1
+    """Most blocks that data are summed in; None is one per process."""
     chunk_bytes: int | None = None
     """Bytes that the activations of a chunk may take, where memory is limited."""
     windows: tuple[tuple[int, int], ...] = ()
@@ -243,10 +243,6 @@ class Executor:
         sums = self.team.sums(*(self._block_sum(pass_, data) for pass_, data in work))
         return [pass_.load(state) for (pass_, _), state in zip(work, sums, strict=True)]
 
-    def once(self, name: str, compute: Callable[[], State]) -> State:
-        """Return what the first process computes, in all processes."""
-        return self.team.once(name, compute)
-
     def decide(self, name: str, together: Callable[[], T], once: Callable[[T], State]) -> State:
         """Return ``once(together())``; all processes take part in the inner call, one makes the outer.
 
@@ -258,14 +254,10 @@ class Executor:
             state = self.team.once(name, lambda: once(value))
         return state
 
-    def share(self, name: str, count: int, work: Callable[[Sequence[int]], State]) -> State:
-        """Return what all processes make of tasks 0 … count − 1, divided among them."""
-        return self.team.share(name, count, work)
-
-    def within(self, part: str, network: Network) -> "Executor":
+    def within(self, name: str, network: Network) -> "Executor":
         """Return an executor for a part of the work, with a network of its own; one block per process."""
         return replace(
-            self, network=network, checkpoints=self.checkpoints.within(part), blocks=0, windows=(),
+            self, network=network, checkpoints=self.checkpoints.within(name), blocks=None, windows=(),
             cache_bytes=0, caches={},
         )  # fmt: skip
 
@@ -306,7 +298,7 @@ class Executor:
 
     def _count(self, data: Batches) -> int:
         """Number of blocks, the same for up to 16 processes."""
-        if not self.blocks or data.read_from_its_beginning:
+        if self.blocks is None or data.read_from_its_beginning:
             return self.team.size
         chunks = -(-len(data) // chunk_size(self.network, data, fine=True, limit=self.chunk_bytes))
         return min(max(self.blocks, self.team.size), chunks)
@@ -343,15 +335,10 @@ class Executor:
                 first += len(inputs)
 
 
-def decide_alone(name: str, together: Callable[[], T], once: Callable[[T], State]) -> State:
-    """`Executor.decide` in a process alone."""
-    return once(together())
-
-
-def most_blocks(network: Network) -> int:
-    """Most blocks that a network's data are summed in: `BLOCKS`, or 0 where sums of two blocks do not fit."""
+def most_blocks(network: Network) -> int | None:
+    """Most blocks that a network's data are summed in: `BLOCKS`, or None where sums of two do not fit."""
     size = sum(
         8 * (node.width**2 + section.shapes.read[0] ** 2)
         for node, section in zip(network.nodes, network.sections, strict=False)
     )
-    return BLOCKS if size <= MAX_BYTES_OF_SUMS else 0
+    return BLOCKS if size <= MAX_BYTES_OF_SUMS else None

@@ -352,30 +352,21 @@ def complete_round(files: Sequence[StateFile]) -> list[StateFile]:
             raise InterbasisError(f"{file.path} is a merged round, not a shard; leave it out")
     for file, other in pairwise(ordered):
         a, b = file.header, other.header
-        refusal = ""
-        if a.round != b.round:
-            refusal = (
-                f"{file.path} is of round {a.round} and {other.path} of round {b.round}; give the shards of "
-                "one round"
-            )
-        elif a.shards != b.shards:
-            refusal = (
-                f"{file.path} is one of {a.shards} shards and {other.path} one of {b.shards}; give shards of "
-                "one division"
-            )
-        elif changed := first_change(a.settings, b.settings):
-            name, before, now = changed
-            refusal = (
-                f"{file.path} was computed {_with(name, before)} and {other.path} {_with(name, now)}; run "
-                "the job of one of them again"
-            )
-        elif a.shard == b.shard:
-            refusal = (
-                f"shard {a.shard} of {a.shards} is given twice, as {file.path} and as {other.path}; leave "
-                "one out"
-            )
-        if refusal:
-            raise InterbasisError(refusal)
+        changed = first_change(a.settings, b.settings)
+        name, before, now = changed or ("", None, None)
+        refusals = {
+            f"{file.path} is of round {a.round} and {other.path} of round {b.round}; give the shards of one "
+            "round": a.round != b.round,
+            f"{file.path} is one of {a.shards} shards and {other.path} one of {b.shards}; give shards of one "
+            "division": a.shards != b.shards,
+            f"{file.path} was computed {_with(name, before)} and {other.path} {_with(name, now)}; run the "
+            "job of one of them again": changed,
+            f"shard {a.shard} of {a.shards} is given twice, as {file.path} and as {other.path}; leave one "
+            "out": a.shard == b.shard,
+        }
+        for sentence, is_wrong in refusals.items():
+            if is_wrong:
+                raise InterbasisError(sentence)
     header = ordered[0].header
     there = {file.header.shard for file in ordered}
     if missing := [number for number in range(1, header.shards + 1) if number not in there]:

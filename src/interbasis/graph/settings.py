@@ -171,7 +171,8 @@ class BuildConfig(Record):
         return rule(self.edge_method, self.edge_points) if self.edge_method else None
 
     @property
-    def sources(self) -> "Sources | None":
+    def edge_sampling(self) -> "Sources | None":
+        """Stochastic sources of the edges; None where sums are exact."""
         from interbasis.numerics.random_signs import Sources
 
         if self.edge_group is None:

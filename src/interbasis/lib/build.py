@@ -1,14 +1,17 @@
 """The interaction graph of a network: the paper's algorithm.
 
-1. Survey: norms of the first tokens decide which tokens count in all sums.
-2. Statistics: one pass over the data for means, centred Grams G = E[(f − μ)(f − μ)ᵀ] and the cores' sums.
-3. Bases, from the last node layer to the first: whiten with the PCA of G, then rotate and scale by the SVD of
-   the Jacobian to the features of the next layer, M = E[JᵀJ] = VᵀΛV (`bases/`, `jacobians.py`).
+1. Survey: norms of the first tokens decide which tokens count in all sums (`survey.py`).
+2. Statistics: one pass over the data for means, centred Grams G = E[(f − μ)(f − μ)ᵀ] and the cores' sums
+   (`statistics.py`).
+3. Bases, from the last node layer to the first: whiten with the PCA of G, then rotate and scale by the
+   eigenvectors of the Gram of Jacobians to the features of the next layer, M = E[JᵀJ] = VᵀΛV (`bases/`,
+   `jacobians.py`).
 4. Edges: one pass over the data for the root mean squares Ê of the integrated gradients (`edges.py`).
 
 Where a pass runs, in how many processes, and what is stored of it meanwhile is the executor's business.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -22,24 +25,23 @@ from interbasis.data.batches import Data
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis, dump_layers, load_layers
 from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig
-from interbasis.lib.bases import BASES, FitSettings, JacobianSource
-from interbasis.lib.build_data import BuildData, data_fingerprints
+from interbasis.lib.bases import BASES, FitInputs
+from interbasis.lib.build_data import BuildData
 from interbasis.lib.counted_tokens import CountedTokens
 from interbasis.lib.edges import EdgeSettings, measure
 from interbasis.lib.empty_layers import check_features
-from interbasis.lib.jacobians import Jacobians, JacobianSettings
-from interbasis.lib.slices import jacobians_on_slices
+from interbasis.lib.jacobians import Jacobians
 from interbasis.lib.statistics import StatisticsPass, Wanted
 from interbasis.lib.survey import Survey, survey
 from interbasis.network.network import Network
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """Neighbouring sections that are built together, usually all of them; inputs of later ones are
-    activations."""
+class Window:
+    """Neighbouring sections that are built together, usually all of them."""
 
     executor: Executor
+    """Runs passes over the data; its network has these sections."""
     data: BuildData
     counted: CountedTokens
     first: int = 0
@@ -53,12 +55,12 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class BuiltPart:
-    """Bases of the node layers of a part, and the edges between them."""
+class BuiltWindow:
+    """Bases of the node layers of a window, and the edges between them with their errors."""
 
     layers: list[LayerBasis]
-    edges: list[Tensor]
-    errors: list[Tensor] = field(default_factory=list)
+    edges: Sequence[Tensor] = field(default_factory=list)
+    errors: Sequence[Tensor] = field(default_factory=list)
 
 
 def build(network: Network, data: BuildData, config: BuildConfig, executor: Executor) -> InteractionGraph:
@@ -78,76 +80,56 @@ def build(network: Network, data: BuildData, config: BuildConfig, executor: Exec
     """
     with executor.clock("survey"):
         surveyed = survey(data.data, config.skip_positions, config.norm_limit or 0.0, executor)
+    whole = Window(executor, data, surveyed.counted)
     if len(executor.windows) > 1:
         from interbasis.lib.windows import build_windows
 
-        layers, edges, errors = build_windows(data, surveyed.counted, config, executor)
+        built = build_windows(whole, config)
     else:
-        whole = build_part(Part(executor, data, surveyed.counted), config)
-        layers, edges, errors = whole.layers, whole.edges, whole.errors
-    graph = InteractionGraph(layers, edges, config, _provenance(network, data, surveyed, executor), errors)
+        built = build_window(whole, config)
+    provenance = _provenance(network, data, surveyed, executor)
+    graph = InteractionGraph(built.layers, built.edges, config, provenance, built.errors)
     check_features(graph, warns=executor.team.is_first)
     return graph
 
 
-def build_alone(
-    network: Network, data: Data, config: BuildConfig, progress: Progress = silent
-) -> InteractionGraph:
-    """Build a graph in this process, where the network's weights are, and store nothing."""
-    config = with_network_defaults(network, config)
-    batches = BuildData.from_data(data)
-    batches.check_order(config)
-    executor = Executor(network.to(config.torch_dtype), progress=progress, blocks=most_blocks(network))
-    return build(network, batches, config, executor)
-
-
-def build_part(part: Part, config: BuildConfig) -> BuiltPart:
+def build_window(window: Window, config: BuildConfig) -> BuiltWindow:
     """Find bases from the last layer to the first, then the edges between them."""
-    executor, data = part.executor, part.data
+    executor, data = window.executor, window.data
     with executor.caching(data.jacobian_data):
-        layers = load_layers(executor.decide("bases", partial(_bases, part, config), dump_layers))
+        layers = load_layers(executor.decide("bases", partial(_bases, window, config), dump_layers))
         if config.edge_rule is None:
-            return BuiltPart(layers, [])
-        settings = EdgeSettings(config.edge_rule, config.sources, part.counted, part.first)
+            return BuiltWindow(layers)
+        settings = EdgeSettings(config.edge_rule, config.edge_sampling, window.counted, window.first)
         with executor.clock("edges"):
-            edges = [sums.edges for sums in measure(part.network, layers, data.edge_data, settings, executor)]
-    return BuiltPart(
-        layers, [edge.rms for edge in edges], [edge.error for edge in edges if edge.error is not None]
-    )
+            sums = measure(window.network, layers, data.edge_data, settings, executor)
+            edges = [section.edges for section in sums]
+    errors = [section.error for section in edges if section.error is not None]
+    return BuiltWindow(layers, [section.rms for section in edges], errors)
 
 
-def _bases(part: Part, config: BuildConfig) -> list[LayerBasis]:
+def _bases(window: Window, config: BuildConfig) -> list[LayerBasis]:
     """Collect statistics, then fit the bases with the Jacobians that they ask for."""
-    network, data, executor, basis = part.network, part.data, part.executor, BASES[config.basis]
-    rotate = _rotates_last(network, config) and part.end is None
+    network, data, executor, basis = window.network, window.data, window.executor, BASES[config.basis]
+    rotate = _rotates_last(network, config) and window.end is None
     together = data.jacobian_data is data.data
     wanted = Wanted(
         grams=basis.needs_grams, last_gram=rotate, cores=basis.needs_jacobians and together,
-        counted=part.counted,
+        counted=window.counted,
     )  # fmt: skip
     passes = [(StatisticsPass(network, wanted, "data"), data.data)]
     if basis.needs_jacobians and not together:
-        core_sums = Wanted(grams=False, counted=part.counted)
+        core_sums = Wanted(grams=False, counted=window.counted)
         passes.append((StatisticsPass(network, core_sums, "jacobian_data"), data.jacobian_data))
     with executor.clock("statistics"):
         states = executor.run_all(passes)
         statistics = [pass_.check(state) for (pass_, _), state in zip(passes, states, strict=True)]
-    settings = JacobianSettings(config.jacobian_sources, config.jacobian_queries, config.seed, part.first)
-    jacobians = Jacobians(network, statistics[-1], data.jacobian_data, executor, part.counted, settings)
-    timing = executor.clock("Jacobians")
-    source = JacobianSource(
-        to_next=timing(jacobians.to_next_freeing_sums),
-        to_end=timing(jacobians.to_end),
-        on_slices=timing(partial(jacobians_on_slices, jacobians)),
+    jacobians = Jacobians(
+        executor, statistics[-1], data.jacobian_data, window.counted, config, window.first, frees_sums=True
     )
-    fit = FitSettings(
-        variance_floor=config.variance_floor, jacobian_floor=config.jacobian_floor, rotate_last=rotate,
-        seed=config.seed, isolate_largest=config.isolate_largest, end=part.end, first=part.first,
-        executor=executor,
-    )  # fmt: skip
     nodes = network.nodes if config.isolate else [replace(node, isolated=0) for node in network.nodes]
     with executor.clock("bases"):
-        return basis.fit(nodes, statistics[0].layers, source, fit)
+        return basis.fit(FitInputs(nodes, statistics[0].layers, jacobians, config, rotate, window.end))
 
 
 def _rotates_last(network: Network, config: BuildConfig) -> bool:
@@ -164,7 +146,7 @@ def _rotates_last(network: Network, config: BuildConfig) -> bool:
 
 def _provenance(network: Network, data: BuildData, surveyed: Survey, executor: Executor) -> Provenance:
     with executor.clock("fingerprints"):
-        fingerprints = data_fingerprints(data, executor)
+        fingerprints = data.fingerprints(executor)
     return Provenance(
         family=network.family,
         predicts_next=network.predicts_next,
@@ -178,6 +160,17 @@ def _provenance(network: Network, data: BuildData, surveyed: Survey, executor: E
         processor_timings=executor.clock.processor_seconds,
         largest_directions=surveyed.directions,
     )
+
+
+def build_alone(
+    network: Network, data: Data, config: BuildConfig, progress: Progress = silent
+) -> InteractionGraph:
+    """Build a graph in this process, where the network's weights are, and store nothing."""
+    config = with_network_defaults(network, config)
+    batches = BuildData.from_data(data)
+    batches.check_order(config)
+    executor = Executor(network.to(config.torch_dtype), progress=progress, blocks=most_blocks(network))
+    return build(network, batches, config, executor)
 
 
 def with_network_defaults(network: Network, config: BuildConfig) -> BuildConfig:

@@ -36,13 +36,12 @@ class BuildData:
         """Refuse shuffled data where random numbers belong to samples by their place."""
         if config.jacobian_sources is not None or config.jacobian_queries is not None:
             require_fixed_order(self.jacobian_data)
-        if config.sources is not None:
+        if config.edge_sampling is not None:
             require_fixed_order(self.edge_data)
 
-
-def data_fingerprints(data: BuildData, executor: Executor) -> dict[str, str]:
-    """Fingerprints of all data, which the first process alone reads as a whole."""
-    return executor.once(
-        "fingerprints",
-        lambda: ({}, {name: batches.fingerprint() for name, batches in data.by_name.items()}),
-    )[1]
+    def fingerprints(self, executor: Executor) -> dict[str, str]:
+        """Fingerprints of all data, which the first process alone reads as a whole."""
+        return executor.team.once(
+            "fingerprints",
+            lambda: ({}, {name: batches.fingerprint() for name, batches in self.by_name.items()}),
+        )[1]

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
-from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.cores import Counted
 from interbasis.network.network import Network, NodeLayer
@@ -50,11 +49,6 @@ class CountedTokens:
                     )
         ends = [k + 1 for k, section in enumerate(network.sections) if section.last_only]
         return cls(skip_positions, limits, ends[0] if ends else None)
-
-    @classmethod
-    def from_graph(cls, network: Network, graph: InteractionGraph) -> "CountedTokens":
-        """Return the tokens that counted in the sums behind a graph of the network."""
-        return cls.from_layers(network, graph.layers)
 
     @classmethod
     def from_layers(cls, network: Network, layers: Sequence[LayerBasis]) -> "CountedTokens":

@@ -5,33 +5,36 @@ With A_is,j(x) the attribution of output feature i at position s to input featur
 
     Ê_ij² = (1/nT) Σ_x Σ_s A_is,j(x)²,    T the number of input positions.
 
-Cheaper and unbiased for Ê²: give every token (sample and output position) a random sign φ, and square signed
-sums over groups of tokens, Σ_x,s A² = E_φ Σ_groups (Σ φ A)².
+`EdgesPass` sums A² over the data, chunk by chunk and section by section. `SectionEdges` has three ways to sum
+the tokens (samples and output positions) of a chunk:
+
+- exact: the attributions of every token, squared;
+- in closed form, where A² is a combination of few functions of the token (`network/cores/squares.py`);
+- stochastic sources, cheaper and unbiased for Ê²: every token has a random sign φ, and signed sums over
+  groups of tokens are squared, Σ_x,s A² = E_φ Σ_groups (Σ φ A)².
 """
 
 import math
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from interbasis.base.devices import double, double_sum
+from interbasis.base.devices import double, double_sum, sums_device
 from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Method
-from interbasis.compute.checkpoints import State
-from interbasis.compute.executor import Chunk, Executor, Pass, chunk_size
+from interbasis.compute.executor import Chunk, Executor, SumsPass, add_sums, chunk_size
 from interbasis.data.batches import Batches, Data
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.lib.coordinates import in_basis, sections_in_bases, source_transforms
 from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.lib.edge_inputs import edge_inputs, finite_activations, sampled_positions, samples_positions
-from interbasis.lib.edge_sums import Edges, EdgeSums, SquareSums
 from interbasis.network.attributions import SignedTokens
-from interbasis.network.cores import Counted
+from interbasis.network.cores import Counted, Sums
 from interbasis.network.cores.core import into_groups
+from interbasis.network.cores.squares import Squares
 from interbasis.network.network import Network, Section
 from interbasis.numerics.integration import Rule, rule
 from interbasis.numerics.random_signs import Sources, random_signs
@@ -46,6 +49,236 @@ class EdgeSettings:
     counted: CountedTokens = ALL_TOKENS
     first: int = 0
     """The number of the network's first section in a larger one that it is cut from, for random numbers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """The edges of one section."""
+
+    rms: Tensor
+    """Ê [features_out, features_in]."""
+    error: Tensor | None = None
+    """Standard error of Ê from the stochastic sources, same shape; None where the sum was exact."""
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeSums:
+    """Sums over data that the edges of one section follow from."""
+
+    square: Tensor  # Σ A² or its estimate  [r_out, r_in]
+    variance: Tensor | None  # of that estimate, None where it is exact
+    tokens: int  # n·T, input positions
+
+    @property
+    def edges(self) -> Edges:
+        rms = (self.square / self.tokens).sqrt().cpu()
+        if self.variance is None:
+            return Edges(rms)
+        # error of a root: σ(Ê) = σ(Ê²) / 2Ê
+        error = (self.variance.sqrt() / self.tokens).cpu() / (2 * rms)
+        return Edges(rms, torch.where(rms > 0, error, 0.0))
+
+
+def measure(
+    network: Network,
+    layers: Sequence[LayerBasis],
+    data: Batches,
+    settings: EdgeSettings,
+    executor: Executor | None = None,
+) -> list[EdgeSums]:
+    """Sum A² of all sections in one pass over the data, exactly or with stochastic sources."""
+    edges = EdgesPass(network, layers, data, settings)
+    sums = (executor or Executor(network)).run(edges, data)
+    return [section.total(sums) for section in edges.sections]
+
+
+class EdgesPass(SumsPass):
+    """Σ A² of all sections; every chunk and block but the last holds a whole number of groups."""
+
+    name = phase = file = "edges"
+
+    def __init__(self, network: Network, layers: Sequence[LayerBasis], data: Batches, settings: EdgeSettings):
+        self.network, self.layers, self.settings = network, layers, settings
+        if settings.sources is not None:
+            require_fixed_order(data)
+        first = data.first().to(network.device)
+        self.multiple_of = _whole_groups(network, first, settings.sources)
+        self.longest = network.prefix(first).shape[1]
+
+    @cached_property
+    @torch.no_grad()
+    def sections(self) -> "list[SectionEdges]":
+        """All sections in their bases."""
+        sections, positions = [], self.longest
+        in_bases = sections_in_bases(self.network, self.layers)
+        transforms = source_transforms(self.network, self.layers)
+        for k, (section, transform) in enumerate(zip(in_bases, transforms, strict=True)):
+            positions = section.count_out(positions)
+            number, longest = self.settings.first + k, max(self.longest, positions)
+            sections.append(SectionEdges(section, self.settings, transform, number, longest))
+        return sections
+
+    @torch.no_grad()
+    def update(self, state: Sums, chunk: Chunk) -> None:
+        inputs = edge_inputs(chunk, self.network, self.settings.sources, self.settings.counted)
+        for section, edge_input in zip(self.sections, inputs, strict=True):
+            section.add(state, edge_input.f, chunk.first, edge_input.counted, edge_input.length)
+
+
+class SectionEdges:
+    """Sums over tokens for the edges of one section."""
+
+    def __init__(
+        self,
+        section: Section,
+        settings: EdgeSettings,
+        transform: Tensor | None = None,
+        number: int = 0,
+        longest: int = 0,
+    ):
+        """``section`` is in the coordinates of its bases; ``transform`` C takes activations there.
+
+        Names of sums end with the section's ``number`` in the network. Signs are drawn by it, and by how many
+        positions the ``longest`` sample has.
+        """
+        self.settings, self.number, self.longest = settings, number, longest
+        self.features = section.features_in
+        self._sources = None if section.exact_is_cheapest else settings.sources
+        self._squares = section.squares(settings.rule)
+        if self._squares is None and transform is not None:
+            section = section.aligned()
+            transform = torch.nn.functional.pad(transform, (0, 0, 0, section.features_in - self.features))
+        self.section, self.transform = section, transform
+
+    def add(
+        self, sums: Sums, f: Tensor, first: int = 0, counted: Counted | None = None, length: int | None = None
+    ) -> None:  # [n, T, width]
+        """Add a batch to sums, ``first`` the number of its first sample in the data.
+
+        Where samples of ``length`` positions are looked at in some alone, f may hold these and no others.
+        """
+        length, sources = length or f.shape[1], self._sources
+        count = self.section.count_out(length)
+        tokens = len(f) * length if counted is None else int(counted.inputs.sum())
+        self._add(sums, tokens=torch.tensor(tokens, dtype=torch.float64))
+        positions = None
+        if sources is not None and samples_positions(self.section, sources, length):
+            positions = sampled_positions(sources, first, len(f), count).to(f.device)
+        if self._squares is not None:
+            self._add_in_closed_form(sums, self._squares, f, positions, counted, count)
+        elif sources is None or (positions is None and _group_size(sources, count) == 1):
+            self._add_exact(sums, f, counted)
+        else:
+            signed_tokens = self._signed_tokens(sources, f, first, positions, counted)
+            self._add_signed(sums, self._features(f, positions), signed_tokens, count)
+
+    def total(self, sums: Sums) -> EdgeSums:
+        """Σ A² and its variance, from the sums over all data."""
+        end, device = f".{self.number}", sums_device(self.section.skip.device)
+        totals = {name.removesuffix(end): t.to(device) for name, t in sums.items() if name.endswith(end)}
+        if self._squares is None:
+            square, variance = (totals.get(name) for name in ("square", "variance"))
+        else:
+            square = self._squares.square(totals)
+            variance = self._squares.variance(totals) if "spread" in totals else None
+        assert square is not None
+        if self.settings.sources is not None and variance is None:  # exact, beside sections that are not
+            variance = torch.zeros_like(square)
+        columns = slice(0, self.features)
+        variance = None if variance is None else variance[:, columns]
+        return EdgeSums(square[:, columns], variance, int(totals["tokens"]))
+
+    def _add(self, sums: Sums, **more: Tensor) -> None:
+        add_sums(sums, {f"{name}.{self.number}": total for name, total in more.items()})
+
+    def _features(self, f: Tensor, positions: Tensor | None = None) -> Tensor:
+        """f̂, of the input positions that outputs at some positions need."""
+        return in_basis(self.section.needed_inputs(f, positions), self.transform)
+
+    def _add_exact(self, sums: Sums, f: Tensor, counted: Counted | None) -> None:
+        """Add Σ A² of single tokens."""
+        for _, _, block in self.section.attributions(self._features(f), self.settings.rule, counted):
+            self._add(sums, square=double_sum(block.square_(), 1))
+
+    def _add_in_closed_form(
+        self,
+        sums: Sums,
+        squares: Squares,
+        f: Tensor,
+        positions: Tensor | None,
+        counted: Counted | None,
+        count: int,
+    ) -> None:
+        """Add the sums that Σ A² is a combination of; ``count`` positions come out of a sample."""
+        if positions is None:
+            f = f[:, self.section.outputs(f)].flatten(0, 1) if counted is None else f[counted.both]
+            self._add(sums, **squares.token_sums(self._features(f)))
+            return
+        weights = torch.full(positions.shape, count / positions.shape[1], device=f.device)
+        if counted is not None:
+            weights *= counted.both.gather(1, positions)
+        for part in squares.sampled_sums(self._features(f, positions), weights):
+            self._add(sums, **part)
+
+    def _signed_tokens(
+        self, sources: Sources, f: Tensor, first: int, positions: Tensor | None, counted: Counted | None
+    ) -> SignedTokens:
+        """Random signs φ of the output tokens, 0 for those that do not count."""
+        here = self.section.outputs(f)
+        outputs = here.stop - here.start if positions is None else positions.shape[1]
+        key, most = ("edges", sources.seed, self.number), min(self.longest, sources.positions or self.longest)
+        signs = random_signs(key, first, len(f), outputs * sources.count, most * sources.count).to(f)
+        signs, inputs = signs.view(-1, sources.count), None
+        if counted is not None:
+            inputs, ends = counted
+            ends = ends[:, here] if positions is None else ends.gather(1, positions)
+            signs = signs * ends.flatten()[:, None]
+            if positions is not None and not self.section.core.mixes_positions:
+                inputs = inputs.gather(1, positions)
+        return SignedTokens(into_groups(signs, _group_size(sources, outputs)), positions, inputs)
+
+    def _add_signed(self, sums: Sums, f: Tensor, tokens: SignedTokens, count: int) -> None:
+        """Add Σ_groups (Σ φ A)², averaged over sets of signs, and its variance.
+
+        ``count`` positions come out of a sample.
+        """
+        sources = tokens.signs.shape[2]
+        weight = 1.0 if tokens.positions is None else count / tokens.positions.shape[1]
+        for samples, signed in tokens.blocks(self.section, f):
+            signed_sums = self.section.signed_attributions(samples, self.settings.rule, signed)
+            # [r_out, groups, R, r_in]
+            block = double(signed_sums.square_()).unflatten(1, signed.signs.shape[::2])
+            if tokens.positions is not None:  # a bound, Var X ≤ E[X²]
+                variance = block.mean(2).square().sum(1)
+            elif sources > 1:  # the scatter of the sets
+                variance = block.var(2).sum(1) / sources
+            else:  # Var X ≈ ⅔ E[X²] where no token dominates its group
+                variance = 2 / 3 * block.square().sum((1, 2))
+            self._add(sums, square=weight * block.mean(2).sum(1), variance=weight**2 * variance)
+
+
+def _group_size(sources: Sources, outputs: int) -> int:
+    """Tokens in a group, for so many output positions of a sample."""
+    return outputs if sources.group == "positions" else sources.group
+
+
+def _whole_groups(network: Network, inputs: Tensor, sources: Sources | None) -> int:
+    """The fewest samples that hold a whole number of groups in every section."""
+    if sources is None or sources.group == "positions":
+        return 1
+    outputs = [f.shape[1] for f in network.activations(inputs)[1:]]
+    if sources.positions is not None:  # or all of them, where positions cannot be sampled
+        outputs += [min(sources.positions, count) for count in outputs]
+    return math.lcm(*(math.lcm(sources.group, count) // count for count in outputs))
+
+
+def require_fixed_order(batches: Batches) -> None:
+    """Check that data for stochastic sources have a fixed order."""
+    if batches.shuffled:
+        raise InterbasisError(
+            f"{batches.name}: signs belong to samples by their place in the data, which a shuffling "
+            "DataLoader changes with every pass; turn shuffling off"
+        )
 
 
 def edges(
@@ -110,240 +343,6 @@ def estimate_edges(
     settings = EdgeSettings(integral, sources, CountedTokens.from_layers(network, layers))
     sums = measure(network.to(dtype), layers, Batches(data), settings)
     return [section.edges for section in sums]
-
-
-def measure(
-    network: Network,
-    layers: Sequence[LayerBasis],
-    data: Batches,
-    settings: EdgeSettings,
-    executor: Executor | None = None,
-) -> list[EdgeSums]:
-    """Sums for the edges of all sections in one pass over the data, exact or with stochastic sources."""
-    sections = (executor or Executor(network)).run(EdgesPass(network, layers, data, settings), data)
-    return [section.sums for section in sections]
-
-
-class EdgesPass(Pass[list["SectionEdges"]]):
-    """Σ A² of all sections; every chunk and block but the last holds a whole number of groups."""
-
-    name = phase = file = "edges"
-
-    def __init__(self, network: Network, layers: Sequence[LayerBasis], data: Batches, settings: EdgeSettings):
-        self.network, self.layers, self.settings = network, layers, settings
-        if settings.sources is not None:
-            require_fixed_order(data)
-        first = data.first().to(network.device)
-        self.multiple_of = _whole_groups(network, first, settings.sources)
-        self.longest = network.prefix(first).shape[1]
-
-    @cached_property
-    def _sections(self) -> "list[SectionEdges]":
-        """All sections in their bases, without data."""
-        network, sections, positions = self.network, [], self.longest
-        pairs = zip(
-            sections_in_bases(network, self.layers), source_transforms(network, self.layers), strict=True
-        )
-        for k, (in_bases, transform) in enumerate(pairs):
-            positions = in_bases.count_out(positions)
-            number, longest = self.settings.first + k, max(self.longest, positions)
-            sections.append(SectionEdges(in_bases, self.settings, transform, number, longest))
-        return sections
-
-    @torch.no_grad()
-    def start(self) -> "list[SectionEdges]":
-        return [section.fresh() for section in self._sections]
-
-    @torch.no_grad()
-    def update(self, state: "list[SectionEdges]", chunk: Chunk) -> None:
-        inputs = edge_inputs(chunk, self.network, self.settings.sources, self.settings.counted)
-        for section, edge_input in zip(state, inputs, strict=True):
-            section.add(edge_input.f, chunk.first, edge_input.counted, edge_input.length)
-
-    def merge(self, state: "list[SectionEdges]", other: "list[SectionEdges]") -> None:
-        for k, (section, more) in enumerate(zip(state, other, strict=True)):
-            totals = more.tensors(k)
-            sums = {name: total + totals[name] for name, total in section.tensors(k).items()}
-            section.restore(sums, section.tokens + more.tokens, k)
-
-    def dump(self, state: "list[SectionEdges]") -> State:
-        tensors = {name: t for k, section in enumerate(state) for name, t in section.tensors(k).items()}
-        return tensors, {"tokens": [section.tokens for section in state]}
-
-    def load(self, saved: State) -> "list[SectionEdges]":
-        sections = self.start()
-        for k, section in enumerate(sections):
-            section.restore(saved[0], saved[1]["tokens"][k], k)
-        return sections
-
-
-class SectionEdges:
-    """The sums of one section, batch after batch."""
-
-    def __init__(
-        self,
-        section: Section,
-        settings: EdgeSettings,
-        transform: Tensor | None = None,
-        number: int = 0,
-        longest: int = 0,
-    ):
-        """``section`` is in the coordinates of its bases; ``transform`` C takes activations there.
-
-        Signs are drawn by the section's ``number`` in the network and by how many positions the longest
-        sample has.
-        """
-        self.settings, self.number, self.longest = settings, number, longest
-        self.features = section.features_in
-        self._sources = None if section.exact_is_cheapest else settings.sources
-        self._squares = section.squares(settings.rule)
-        if self._squares is None and transform is not None:
-            section = section.aligned()
-            more = section.features_in - self.features
-            transform = torch.nn.functional.pad(transform, (0, 0, 0, more)) if more else transform
-        self.section, self.transform = section, transform
-        self._empty()
-
-    def _empty(self) -> None:
-        self._total = EdgeSums.zero(self.section, self.settings.sources is not None)
-        self._small = None if self._squares is None else SquareSums.zero(self._squares)
-
-    def fresh(self) -> "SectionEdges":
-        """Return a copy of the section without data."""
-        fresh = copy(self)
-        fresh._empty()
-        return fresh
-
-    @property
-    def sums(self) -> EdgeSums:
-        """Sums over all batches."""
-        total = self._total
-        if self._small is not None:
-            variance = None if total.variance is None else self._small.variance
-            return EdgeSums(self._small.square, variance, total.tokens)
-        variance = None if total.variance is None else total.variance[:, : self.features]
-        return EdgeSums(total.square[:, : self.features], variance, total.tokens)
-
-    @property
-    def tokens(self) -> int:
-        """Input positions of all batches."""
-        return self._total.tokens
-
-    def tensors(self, k: int) -> dict[str, Tensor]:
-        """All sums of this section, the number k, to go on from."""
-        if self._small is None:
-            return self._total.tensors(k)
-        return {f"{name}.{k}": total for name, total in self._small.state.items()}
-
-    def restore(self, tensors: dict[str, Tensor], tokens: int, k: int) -> None:
-        """Go on from `tensors`."""
-        if self._small is None:
-            self._total.restore(tensors, k)
-        else:
-            self._small.restore({name: tensors[f"{name}.{k}"] for name in self._small.state})
-        self._total.tokens = tokens
-
-    def add(
-        self, f: Tensor, first: int = 0, counted: Counted | None = None, length: int | None = None
-    ) -> None:  # [n, T, width]
-        """Add a batch, ``first`` the number of its first sample in the data.
-
-        Where samples of ``length`` positions are looked at in some alone, f may hold these and no others.
-        """
-        length, sources = length or f.shape[1], self._sources
-        count = self.section.count_out(length)
-        self._total.tokens += len(f) * length if counted is None else int(counted.inputs.sum())
-        positions = None
-        if sources is not None and samples_positions(self.section, sources, length):
-            positions = sampled_positions(sources, first, len(f), count).to(f.device)
-        if self._small is not None:
-            self._add_squares(self._small, f, positions, counted, count)
-        elif sources is None or (positions is None and _group_size(sources, count) == 1):
-            self._add_exact(f, counted)
-        else:
-            tokens = self._signed_tokens(sources, f, first, positions, counted)
-            self._add_signed(self._features(f, positions), tokens, count)
-
-    def _features(self, f: Tensor, positions: Tensor | None = None) -> Tensor:
-        """f̂, of the input positions that outputs at some positions need."""
-        return in_basis(self.section.needed_inputs(f, positions), self.transform)
-
-    def _add_exact(self, f: Tensor, counted: Counted | None) -> None:
-        """Add squares of the attributions of single tokens."""
-        for _, _, block in self.section.attributions(self._features(f), self.settings.rule, counted):
-            self._total.square += double_sum(block.square_(), 1)
-
-    def _add_squares(
-        self, small: SquareSums, f: Tensor, positions: Tensor | None, counted: Counted | None, count: int
-    ) -> None:
-        """Add squares in closed form; ``count`` positions come out of a sample."""
-        if positions is None:
-            f = f[:, self.section.outputs(f)].flatten(0, 1) if counted is None else f[counted.both]
-            if len(f):
-                small.add(self._features(f))
-            return
-        weights = torch.full(positions.shape, count / positions.shape[1], device=f.device)
-        if counted is not None:
-            weights *= counted.both.gather(1, positions)
-        small.add_sampled(self._features(f, positions), weights)
-
-    def _signed_tokens(
-        self, sources: Sources, f: Tensor, first: int, positions: Tensor | None, counted: Counted | None
-    ) -> SignedTokens:
-        """Random signs of the output tokens, 0 for those that do not count."""
-        here = self.section.outputs(f)
-        outputs = here.stop - here.start if positions is None else positions.shape[1]
-        key, most = ("edges", sources.seed, self.number), min(self.longest, sources.positions or self.longest)
-        signs = random_signs(key, first, len(f), outputs * sources.count, most * sources.count).to(f)
-        signs, inputs = signs.view(-1, sources.count), None
-        if counted is not None:
-            inputs, ends = counted
-            ends = ends[:, here] if positions is None else ends.gather(1, positions)
-            signs = signs * ends.flatten()[:, None]
-            if positions is not None and not self.section.core.mixes_positions:
-                inputs = inputs.gather(1, positions)
-        return SignedTokens(into_groups(signs, _group_size(sources, outputs)), positions, inputs)
-
-    def _add_signed(self, f: Tensor, tokens: SignedTokens, count: int) -> None:
-        """Add squares of signed sums, a few groups at a time; ``count`` positions come out of a sample."""
-        assert self._total.variance is not None
-        sources = tokens.signs.shape[2]
-        weight = 1.0 if tokens.positions is None else count / tokens.positions.shape[1]
-        for samples, signed in tokens.blocks(self.section, f):
-            sums = self.section.signed_attributions(samples, self.settings.rule, signed)
-            block = double(sums.square_()).unflatten(1, signed.signs.shape[::2])  # [r_out, groups, R, r_in]
-            self._total.square += weight * block.mean(2).sum(1)
-            if tokens.positions is not None:
-                variance = block.mean(2).square().sum(1)
-            elif sources > 1:
-                variance = block.var(2).sum(1) / sources
-            else:
-                variance = 2 / 3 * block.square().sum((1, 2))
-            self._total.variance += weight**2 * variance
-
-
-def _group_size(sources: Sources, outputs: int) -> int:
-    """Tokens in a group, for so many output positions of a sample."""
-    return outputs if sources.group == "positions" else sources.group
-
-
-def _whole_groups(network: Network, inputs: Tensor, sources: Sources | None) -> int:
-    """The fewest samples that hold a whole number of groups in every section."""
-    if sources is None or sources.group == "positions":
-        return 1
-    outputs = [f.shape[1] for f in network.activations(inputs)[1:]]
-    if sources.positions is not None:  # or all of them, where positions cannot be sampled
-        outputs += [min(sources.positions, count) for count in outputs]
-    return math.lcm(*(math.lcm(sources.group, count) // count for count in outputs))
-
-
-def require_fixed_order(batches: Batches) -> None:
-    """Check that data for stochastic sources have a fixed order."""
-    if batches.shuffled:
-        raise InterbasisError(
-            f"{batches.name}: signs belong to samples by their place in the data, which a shuffling "
-            "DataLoader changes with every pass; turn shuffling off"
-        )
 
 
 @torch.no_grad()

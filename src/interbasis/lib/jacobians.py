@@ -23,9 +23,10 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from interbasis.base.devices import double, near_sums
+from interbasis.base.devices import near_sums
 from interbasis.compute.executor import Chunk, Executor, SumsPass, add_sums
 from interbasis.data.batches import Batches
+from interbasis.graph.settings import BuildConfig
 from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.lib.statistics import Statistics
 from interbasis.network.cores import PassCore, SamplesQueries, Sums
@@ -44,89 +45,73 @@ def pass_name(layer: str) -> str:
 
 
 @dataclass(frozen=True)
-class JacobianSettings:
-    """Settings of sums over positions."""
-
-    sources: int | None = None
-    """Stochastic sources over output positions where no closed form is known; None is exact."""
-    queries: int | None = None
-    """Query positions sampled per sequence in attention; None is all of them."""
-    seed: int = 0
-    first: int = 0
-    """Number of the network's first section in a larger one that it is cut from, for random numbers."""
-
-    @property
-    def halves(self) -> tuple[int, int]:
-        """Queries of two independent estimates; of an odd number the first has one more."""
-        queries = self.queries or 0
-        return queries - queries // 2, queries // 2
-
-
-@dataclass(frozen=True)
 class Jacobians:
     """Jacobian Grams of a network over data."""
 
-    network: Network
+    executor: Executor
+    """Runs passes over the data; its network is the one that is differentiated."""
     statistics: Statistics
     """Statistics of the same data, with the cores' sums."""
     data: Batches
-    executor: Executor | None = None
     counted: CountedTokens = ALL_TOKENS
     """The tokens that count, as in the statistics."""
-    settings: JacobianSettings = field(default_factory=JacobianSettings)
+    config: BuildConfig = field(default_factory=BuildConfig)
+    """Whether sums over positions are sampled (``jacobian_sources``, ``jacobian_queries``), and the seed."""
+    first: int = 0
+    """Number of the network's first section in a larger one that it is cut from, for random numbers."""
+    frees_sums: bool = False
+    """Whether a core's sums, which may be large, are emptied once M′ is known: it is then computed once."""
+
+    @property
+    def network(self) -> Network:
+        return self.executor.network
 
     def to_next(self, index: int, transform: Tensor | None, deviation: Tensor | None = None) -> JacobianGram:
-        """M′ from node layer ``index`` to the features C [r, d] of the next one; None is the identity.
+        """M′ from node layer ``index`` to the features Ĉ [r, d] of the next one; None is the identity.
 
-        ``deviation`` E [r, r] says how far CᵀC may be off, by CᵀEC, where that was sampled.
+        ``deviation`` E [r, r] says how far ĈᵀĈ may be off, by ĈᵀEĈ, where that was sampled.
         """
-        section = self.network.sections[index]
+        with self.executor.clock("Jacobians"):
+            gram = self._to_next(index, transform, deviation)
+        if self.frees_sums:
+            self.statistics.cores[index] = {}
+        return gram
+
+    def _to_next(self, index: int, transform: Tensor | None, E: Tensor | None) -> JacobianGram:
+        section, source = self.network.sections[index], self.statistics.layers[index]
         jacobian = section.jacobian(transform)
-        source, pairs = self.statistics.layers[index], self.statistics.pairs[index]
-        metrics = [jacobian.metric]
-        if deviation is not None:
-            deviation = deviation.to(jacobian.write)
-            metrics.append(jacobian.weighted_metric(deviation))
+        metrics: list[Tensor] = [jacobian.metric]
+        if E is not None:
+            E = E.to(jacobian.write)
+            metrics.append(jacobian.weighted_metric(E))
 
         def gram(sums: Sums, metric: Tensor, weight: Tensor | None = None) -> JacobianGram:
-            return jacobian.gram_from_sums(sums, metric, pairs, source.count, weight)
+            outputs = self.statistics.pairs[index]
+            return jacobian.gram_from_sums(sums, near_sums(metric), outputs, source.count, weight)
 
         sums = [self.statistics.cores[index]] * len(metrics)
         if isinstance(section.core, PassCore):
             if self._samples_queries(section, source.count):
-                return self._from_queries(index, metrics, deviation, gram)
-            metrics = [self._rounded(metric) for metric in metrics]
-            sums = self._numbered(MetricSums(self, index, metrics), len(metrics))
-            metrics = [near_sums(metric) for metric in metrics]
-        if deviation is None:
-            return gram(sums[0], metrics[0])
-        return replace(gram(sums[0], metrics[0]), noise=gram(sums[1], metrics[1], deviation).K)
-
-    def to_next_freeing_sums(
-        self, index: int, transform: Tensor | None, deviation: Tensor | None = None
-    ) -> JacobianGram:
-        """`to_next`, after which the sums of the section's core are emptied, since they may be large.
-
-        It cannot be called twice for one layer.
-        """
-        gram = self.to_next(index, transform, deviation)
-        self.statistics.cores[index] = {}
-        return gram
+                return self._from_queries(index, metrics, E, gram)
+            metric_sums = MetricSums(self, index, metrics)
+            metrics, sums = metric_sums.metrics, metric_sums.by_metric()
+        result = gram(sums[0], metrics[0])
+        return result if E is None else replace(result, noise=gram(sums[1], metrics[1], E).K)
 
     def to_end(self, transform: Tensor) -> list[JacobianGram]:
-        """M′ from every node layer to the features C [r, d] of the last one, by automatic differentiation.
+        """M′ from every node layer to the features Ĉ [r, d] of the last one, by automatic differentiation.
 
         The last section alone has its closed form; all other layers share one pass over the data. A layer
         that is read through A alone has M′ = Aᵀ K A with K the Gram of the Jacobian by u = A f.
         """
-        network = self.network
-        last = len(network.sections) - 1
-        result = [self.to_next(last, transform)]
-        if last == 0:
+        sections = self.network.sections
+        result = [self.to_next(len(sections) - 1, transform)]
+        if len(sections) == 1:
             return result
-        sums = self._run(EndGrams(self, transform.to(network.device, network.dtype)))
-        for index in reversed(range(last)):
-            section, count = network.sections[index], self.statistics.layers[index].count
+        with self.executor.clock("Jacobians"):
+            sums = self.executor.run(EndGrams(self, transform), self.data)
+        for index in reversed(range(len(sections) - 1)):
+            section, count = sections[index], self.statistics.layers[index].count
             gram, first = sums[str(index)].cpu() / count, section.source.first_coordinate
             if section.is_narrow:
                 result.insert(0, JacobianGram(section.read.cpu().double()[:, first:], gram))
@@ -136,7 +121,7 @@ class Jacobians:
 
     def _samples_queries(self, section: Section, tokens: int) -> bool:
         """Whether queries are sampled: where that is fewer than there are."""
-        queries = self.settings.queries
+        queries = self.config.jacobian_queries
         if queries is None or not isinstance(section.core, SamplesQueries) or section.last_only:
             return False
         return queries < tokens / self.statistics.samples
@@ -145,66 +130,53 @@ class Jacobians:
         self,
         index: int,
         metrics: Sequence[Tensor],
-        deviation: Tensor | None,
+        E: Tensor | None,
         gram: Callable[[Sums, Tensor, Tensor | None], JacobianGram],
     ) -> JacobianGram:
         """Mean of two independent estimates, from a and b of the queries, and one draw of its error.
 
         The mean has the weights a and b over a + b; √(ab)/(a + b) times their difference varies as it does.
-        Each half has its own features after it, CᵀC + √(b/a) CᵀEC and CᵀC − √(a/b) CᵀEC. Both are unbiased,
+        Each half has its own features after it, ĈᵀĈ + √(b/a) ĈᵀEĈ and ĈᵀĈ − √(a/b) ĈᵀEĈ. Both are unbiased,
         and their difference has the errors of all layers in it.
         """
-        a, b = self.settings.halves
+        a, b = half_sizes(self.config)
         up, down, draw = math.sqrt(b / a), math.sqrt(a / b), math.sqrt(a * b) / (a + b)
-        if deviation is None:
+        if E is None:
             pair = [metrics[0]] * 2
             weights: list[Tensor | None] = [None, None]
         else:
-            identity = torch.eye(len(deviation)).to(deviation)
+            identity = torch.eye(len(E)).to(E)
             pair = [metrics[0] + up * metrics[1], metrics[0] - down * metrics[1]]
-            weights = [identity + up * deviation, identity - down * deviation]
-        pair = [self._rounded(metric) for metric in pair]
-        sums = self._numbered(QuerySums(self, index, pair), 2)
-        first, second = (
-            gram(half, near_sums(metric), weight)
-            for half, metric, weight in zip(sums, pair, weights, strict=True)
-        )
+            weights = [identity + up * E, identity - down * E]
+        halves = QuerySums(self, index, pair)
+        first, second = map(gram, halves.by_metric(), halves.metrics, weights)
         mean = a / (a + b) * first.K + b / (a + b) * second.K
         return JacobianGram(first.X, mean, draw * (first.K - second.K), first.terms)
 
-    def _numbered(self, pass_: "JacobianPass", count: int) -> list[Sums]:
-        """Sums that a pass calls NAME.k, for each k."""
-        sums = self._run(pass_)
-        return [
-            {name.removesuffix(f".{k}"): total for name, total in sums.items() if name.endswith(f".{k}")}
-            for k in range(count)
-        ]
 
-    def _run(self, pass_: "JacobianPass") -> Sums:
-        return (self.executor or Executor(self.network)).run(pass_, self.data)
-
-    def _rounded(self, metric: Tensor) -> Tensor:
-        """A metric in the network's precision, on its device."""
-        return metric.to(self.network.device, self.network.dtype)
+def half_sizes(config: BuildConfig) -> tuple[int, int]:
+    """Queries of two independent estimates; of an odd number the first has one more."""
+    queries = config.jacobian_queries or 0
+    return queries - queries // 2, queries // 2
 
 
 class JacobianPass(SumsPass):
     """Sums for the Jacobians of a network from one node layer on."""
 
     def __init__(self, jacobians: Jacobians, index: int, file: str):
-        self.network, self.counted, self.settings = jacobians.network, jacobians.counted, jacobians.settings
-        self.index = index
+        self.jacobians, self.network, self.counted = jacobians, jacobians.network, jacobians.counted
+        self.config, self.number, self.index = jacobians.config, jacobians.first + index, index
         self.name = self.phase = pass_name(self.network.nodes[index].name)
         self.file = f"{file}.{index}"
         self.longest = self.network.prefix(jacobians.data.first().to(self.network.device)).shape[1]
 
     def signs(self, chunk: Chunk, f: Tensor, sections: Sequence[Section]) -> Tensor | None:
         """Random signs [n, outputs, sources] for the outputs of sections in a row; None is exact."""
-        sources, outputs = self.settings.sources, _count_out(sections, f.shape[1])
+        sources, outputs = self.config.jacobian_sources, _count_out(sections, f.shape[1])
         if sources is None or outputs <= 1:
             return None
         longest = _count_out([*self.network.sections[: self.index], *sections], self.longest)
-        key = ("jacobian", self.settings.seed, self.settings.first + self.index)
+        key = ("jacobian", self.config.seed, self.number)
         signs = random_signs(key, chunk.first, len(f), outputs * sources, longest * sources)
         return signs.view(len(f), outputs, sources).to(f)
 
@@ -212,9 +184,20 @@ class JacobianPass(SumsPass):
 class MetricSums(JacobianPass):
     """ΣN_ss and Σ N_stᵀQN_st of one section for several metrics Q, as NAME.METRIC."""
 
+    kind = "jacobian_moments"
+
     def __init__(self, jacobians: Jacobians, index: int, metrics: Sequence[Tensor]):
-        super().__init__(jacobians, index, "jacobian_moments")
-        self.metrics, self.section = metrics, self.network.sections[index]
+        super().__init__(jacobians, index, self.kind)
+        self.section = self.network.sections[index]
+        self.metrics = [metric.to(self.network.device, self.network.dtype) for metric in metrics]
+
+    def by_metric(self) -> list[Sums]:
+        """The sums over all data for each metric."""
+        sums = self.jacobians.executor.run(self, self.jacobians.data)
+        return [
+            {name.removesuffix(f".{k}"): total for name, total in sums.items() if name.endswith(f".{k}")}
+            for k in range(len(self.metrics))
+        ]
 
     def update(self, state: Sums, chunk: Chunk) -> None:
         section, f = self.section, chunk.activations_at(self.index)
@@ -228,21 +211,19 @@ class MetricSums(JacobianPass):
             add_sums(state, {f"{name}.{k}": total for name, total in batch.items()})
 
 
-class QuerySums(JacobianPass):
-    """Sums as in `MetricSums` from two independent samples of the queries, a metric each, as NAME.HALF."""
+class QuerySums(MetricSums):
+    """Sums from two independent samples of the queries, a metric each."""
 
-    def __init__(self, jacobians: Jacobians, index: int, metrics: Sequence[Tensor]):
-        super().__init__(jacobians, index, "jacobian_halves")
-        self.metrics, self.section = metrics, self.network.sections[index]
+    kind = "jacobian_halves"
 
     def update(self, state: Sums, chunk: Chunk) -> None:
         f, core = chunk.activations_at(self.index), self.section.core
         assert isinstance(core, SamplesQueries)
         u, positions = self.section.read_outs(f), f.shape[1]
         counted = self.counted.at_section(self.network, self.index, f)
-        halves = zip(("queries", "other queries"), self.settings.halves, strict=True)
-        for half, (purpose, count) in enumerate(halves):
-            key = (purpose, self.settings.seed, self.settings.first + self.index)
+        purposes, sizes = ("queries", "other queries"), half_sizes(self.config)
+        for half, (purpose, count) in enumerate(zip(purposes, sizes, strict=True)):
+            key = (purpose, self.config.seed, self.number)
             queries = random_positions(key, chunk.first, len(f), count, positions).to(f.device)
             batch = core.sums_at(u, queries, self.metrics[half], counted)
             named = {f"{name}.{half}": total for name, total in batch.items()}
@@ -250,12 +231,12 @@ class QuerySums(JacobianPass):
 
 
 class EndGrams(JacobianPass):
-    """Grams of the Jacobians from every node layer to the features C [r, d] of the last, by section."""
+    """Grams of the Jacobians from every node layer to the features Ĉ [r, d] of the last, by section."""
 
     def __init__(self, jacobians: Jacobians, transform: Tensor):
         super().__init__(jacobians, 0, "jacobian")
         self.name, self.phase, self.file = TO_END, TO_END, "jacobian.end"
-        self.transform = transform
+        self.transform = transform.to(self.network.device, self.network.dtype)
         self.mixes = any(
             section.core.mixes_positions or section.last_only or not section.reads_per_position
             for section in self.network.sections
@@ -267,11 +248,9 @@ class EndGrams(JacobianPass):
         if not self.mixes:  # every token by itself: one backward pass per coordinate does for all
             signs, f = None, f.flatten(0, 1)[:, None]
             counted = counted and [mask.flatten()[:, None] for mask in counted]
-        stages = [_stage(section) for section in sections]
-        grams = autograd.grams_to_end(stages, f, self.transform, signs, counted)
-        for k, gram in enumerate(grams):
-            name = str(k)
-            state[name] = state[name] + double(gram) if name in state else double(gram)
+        steps = [_step(section) for section in sections]
+        grams = autograd.grams_to_end(steps, f, self.transform, signs, counted)
+        add_sums(state, {str(k): gram for k, gram in enumerate(grams)})
 
     def _counted(self, f: Tensor) -> list[Tensor] | None:  # [n, T] each
         """Masks of the tokens that count at every node layer; None is all tokens."""
@@ -291,7 +270,7 @@ def _count_out(sections: Sequence[Section], positions: int) -> int:
     return positions
 
 
-def _stage(section: Section) -> Callable[[Tensor], list[Tensor]]:
+def _step(section: Section) -> Callable[[Tensor], list[Tensor]]:
     """f ↦ [stage, next f]; the stage is f, or u = A f where that is narrower."""
 
     def whole(f: Tensor) -> list[Tensor]:

@@ -224,7 +224,8 @@ def window_bytes(sections: Sequence[SectionMemory], reading: int = 0) -> int:
 def check_windows(network: Network, config: BuildConfig, needed: float) -> None:
     """Check that sections can be built one window after the other; ``needed`` bytes do for all together."""
     reasons = []
-    if BASES[config.basis].needs_all_sections:
+    basis = BASES[config.basis]
+    if basis.jacobians_to_end or basis.needs_slices:
         reasons.append(f"the basis {config.basis}")
     if config.jacobian_queries is not None:
         reasons.append("sampled queries (jacobian_queries)")

@@ -7,18 +7,15 @@ slices and layers, once the bases are known.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from interbasis.base.devices import sums_device
-from interbasis.compute.checkpoints import State
-from interbasis.compute.executor import Chunk, Executor, Pass, add_sums
+from interbasis.compute.executor import Chunk, SumsPass, add_sums
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.lib.jacobians import Jacobians
-from interbasis.network.cores import Moments, PassCore, StatisticsCore, Sums
-from interbasis.network.network import Network, Section
+from interbasis.network.cores import PassCore, StatisticsCore, Sums
+from interbasis.network.network import Network
 from interbasis.network.section_jacobian import DenseJacobian
 from interbasis.numerics.linalg import haar_rotation
 
@@ -40,52 +37,62 @@ class SlicedSection:
 
 def jacobians_on_slices(jacobians: Jacobians, layers: Sequence[LayerBasis]) -> list[SlicedSection]:
     """Jacobians of every section between these bases, slice by slice, over the data of ``jacobians``."""
-    pass_ = SlicesPass(jacobians.network, layers, jacobians.settings.seed)
-    sections = (jacobians.executor or Executor(jacobians.network)).run(pass_, jacobians.data)
-    return [
-        section.jacobians(source, target)
-        for section, source, target in zip(sections, layers, layers[1:], strict=False)
-    ]
+    with jacobians.executor.clock("Jacobians"):
+        slices = SlicesPass(jacobians.network, layers, jacobians.config.seed)
+        sums = jacobians.executor.run(slices, jacobians.data)
+        return [slices.jacobians(k, sums) for k in range(len(jacobians.network.sections))]
 
 
-class SlicesPass(Pass[list["SliceSums"]]):
-    """Sums of all cores, slice by slice."""
+class SlicesPass(SumsPass):
+    """Sums of all cores and counts of positions, slice by slice, as SECTION.SLICE.NAME."""
 
     name = phase = SLICED
     file = "slices"
 
-    def __init__(self, network: Network, layers: Sequence[LayerBasis], seed: int):
-        self.network, self.layers = network, layers
-        self.planes = _planes(layers[0], seed).to(network.device, network.dtype)
-
-    def start(self) -> list["SliceSums"]:
-        return [
-            SliceSums(section, None if layer.identity else layer.transform, len(self.planes) + 1)
-            for section, layer in zip(self.network.sections, self.layers[1:], strict=True)
+    def __init__(self, network: Network, layers: Sequence[LayerBasis], seed: int, planes: int = SLICES):
+        self.layers = layers
+        self.planes = _planes(layers[0], seed)[:planes].to(network.device, network.dtype)
+        self.sections = [
+            DenseJacobian.from_section(section, None if layer.identity else layer.transform)
+            for section, layer in zip(network.sections, layers[1:], strict=True)
         ]
 
     @torch.no_grad()
-    def update(self, state: list["SliceSums"], chunk: Chunk) -> None:
+    def update(self, state: Sums, chunk: Chunk) -> None:
         f = chunk.activations_at(0)
         side = f.mean(1) @ self.planes.T > 0  # [n, planes]
-        everything = torch.ones_like(side[:, :1])
-        members = torch.cat([everything, side], dim=1).T  # [slices, n]
-        for section in state:
-            f = section.add(f, members)
+        members = torch.cat([torch.ones_like(side[:, :1]), side], dim=1).T  # [slices, n]
+        for k, jacobian in enumerate(self.sections):
+            section, u = jacobian.section, jacobian.section.read_outs(f)
+            for number, member in enumerate(members):
+                if member.any():
+                    sums = _slice_sums(jacobian, u[member])
+                    add_sums(state, {f"{k}.{number}.{name}": total for name, total in sums.items()})
+            f = section.from_read_outs(f, u)
 
-    def merge(self, state: list["SliceSums"], other: list["SliceSums"]) -> None:
-        for section, more in zip(state, other, strict=True):
-            section.merge(more)
-
-    def dump(self, state: list["SliceSums"]) -> State:
-        tensors = {name: t for k, section in enumerate(state) for name, t in section.tensors(k).items()}
-        return tensors, {"counts": [section.counts for section in state]}
-
-    def load(self, saved: State) -> list["SliceSums"]:
-        sections = self.start()
-        for number, section in enumerate(sections):
-            section.restore(number, *saved)
-        return sections
+    def jacobians(self, k: int, sums: Sums) -> SlicedSection:
+        """M̂_s and J̄_s of section k."""
+        jacobian, source = self.sections[k], self.layers[k]
+        section, metric = jacobian.section, jacobian.metric
+        first, out = source.first_feature, self.layers[k + 1].first_feature
+        directions = source.inverse[first:, first:].T  # [r, w]
+        grams, means = [], []
+        for number in range(len(self.planes) + 1):
+            start = f"{k}.{number}."
+            found = {n.removeprefix(start): t.to(metric) for n, t in sums.items() if n.startswith(start)}
+            if not found:
+                continue
+            inputs, outputs = (int(found.pop(name)) for name in ("inputs", "outputs"))
+            moments = section.core.moments(found, metric)
+            gram = jacobian.gram(moments, outputs, inputs)
+            inner = gram.inner(directions)
+            grams.append(inner @ gram.K @ inner.T)
+            local = moments.local.to("cpu", torch.float64) / outputs
+            skip, read = (matrix.cpu().double() for matrix in (section.skip, section.read))
+            mean = skip if jacobian.transform is None else jacobian.transform.cpu() @ skip
+            mean = (mean + jacobian.write.cpu() @ local @ read) @ source.inverse
+            means.append(mean[out:, first:])
+        return SlicedSection(torch.stack(grams), torch.stack(means))
 
 
 def _planes(layer: LayerBasis, seed: int) -> Tensor:  # [planes, width]
@@ -98,71 +105,15 @@ def _planes(layer: LayerBasis, seed: int) -> Tensor:  # [planes, width]
     return torch.cat(turns)[:SLICES] @ standard
 
 
-class SliceSums:
-    """Sums of one section's core, slice by slice."""
-
-    def __init__(self, section: Section, transform: Tensor | None, slices: int):
-        self.section, self.slices = section, slices
-        self.jacobian = DenseJacobian.from_section(section, transform)
-        self.metric = self.jacobian.metric
-        self.sums: list[Sums] = [{} for _ in range(slices)]
-        self.counts = [[0, 0] for _ in range(slices)]  # input positions, output positions
-
-    def add(self, f: Tensor, members: Tensor) -> Tensor:  # [n, T, d], [slices, n]
-        """Add a chunk, and return the activations of the next layer."""
-        section, u = self.section, self.section.read_outs(f)
-        outputs, core = section.outputs(f), section.core
-        for number, member in enumerate(members):
-            count = int(member.sum())
-            if not count:
-                continue
-            self.counts[number][0] += count * f.shape[1]
-            self.counts[number][1] += count * (outputs.stop - outputs.start)
-            if isinstance(core, StatisticsCore):
-                rows = u[member][:, outputs].flatten(0, 1)[:, None]
-                more = core.statistics(rows, slice(0, 1))
-            else:
-                assert isinstance(core, PassCore)
-                more = core.batch_sums(u[member], outputs, self.metric.to(u), None)
-            add_sums(self.sums[number], more)
-        return section.from_read_outs(f, u)
-
-    def merge(self, other: "SliceSums") -> None:
-        """Add the sums of other data."""
-        for number, sums in enumerate(other.sums):
-            add_sums(self.sums[number], sums)
-            pairs = zip(self.counts[number], other.counts[number], strict=True)
-            self.counts[number] = [a + b for a, b in pairs]
-
-    def jacobians(self, source: LayerBasis, target: LayerBasis) -> SlicedSection:
-        first, out = source.first_feature, target.first_feature
-        directions = source.inverse[first:, first:].T  # [r, w]
-        grams, means = [], []
-        for (inputs, outputs), sums in zip(self.counts, self.sums, strict=True):
-            if not inputs:
-                continue
-            moments: Moments = self.section.core.moments(sums, self.metric)
-            gram = self.jacobian.gram(moments, outputs, inputs)
-            inner = gram.inner(directions)
-            grams.append(inner @ gram.K @ inner.T)
-            local = moments.local.to("cpu", torch.float64) / outputs
-            skip, read = (matrix.cpu().double() for matrix in (self.section.skip, self.section.read))
-            mean = skip if self.jacobian.transform is None else self.jacobian.transform.cpu() @ skip
-            mean = (mean + self.jacobian.write.cpu() @ local @ read) @ source.inverse
-            means.append(mean[out:, first:])
-        return SlicedSection(torch.stack(grams), torch.stack(means))
-
-    def tensors(self, number: int) -> dict[str, Tensor]:
-        return {
-            f"{number}.{slice_}.{name}": total
-            for slice_, sums in enumerate(self.sums)
-            for name, total in sums.items()
-        }
-
-    def restore(self, number: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Take the sums of this section, the number-th, from a state."""
-        self.counts = values["counts"][number]
-        for name, total in tensors.items():
-            section, slice_, key = name.split(".", 2)
-            if int(section) == number:
-                self.sums[int(slice_)][key] = total.to(sums_device(self.section.skip.device))
+def _slice_sums(jacobian: DenseJacobian, u: Tensor) -> Sums:  # [n, T, c_in]
+    """Sums of a section's core over samples of one slice, and how many positions go in and come out."""
+    section = jacobian.section
+    core, outputs = section.core, section.outputs(u)
+    if isinstance(core, StatisticsCore):
+        sums = core.statistics(u[:, outputs].flatten(0, 1)[:, None], slice(0, 1))
+    else:
+        assert isinstance(core, PassCore)
+        sums = core.batch_sums(u, outputs, jacobian.metric.to(u), None)
+    counts = len(u) * u.shape[1], len(u) * (outputs.stop - outputs.start)
+    inputs, outputs_counted = (torch.tensor(count, dtype=torch.float64) for count in counts)
+    return sums | {"inputs": inputs, "outputs": outputs_counted}

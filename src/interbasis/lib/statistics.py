@@ -64,35 +64,6 @@ class Statistics:
             total += near_sums(sums[name])  # float64, whatever the other is
         self.pairs[index] += pairs
 
-    def state(self) -> State:
-        """Tensors and counts to continue from."""
-        tensors: dict[str, Tensor] = {}
-        for k, layer in enumerate(self.layers):
-            tensors |= {f"layers.{k}.mean": layer.mean, f"layers.{k}.scatter": layer.scatter}
-            if layer.root is not None:
-                tensors[f"layers.{k}.root"] = layer.root
-        for k, sums in enumerate(self.cores):
-            tensors |= {f"cores.{k}.{name}": total for name, total in sums.items()}
-        counts, names = [layer.count for layer in self.layers], [list(sums) for sums in self.cores]
-        return tensors, {"samples": self.samples, "counts": counts, "names": names, "pairs": self.pairs}
-
-    @classmethod
-    def from_state(cls, state: State) -> "Statistics":
-        """Restore statistics; empty where the state holds none."""
-        saved, values = state
-        if not values.get("samples"):
-            return cls()
-        layers = [
-            Covariance(
-                count, saved[f"layers.{k}.mean"], saved[f"layers.{k}.scatter"], saved.get(f"layers.{k}.root")
-            )
-            for k, count in enumerate(values["counts"])
-        ]
-        cores = [
-            {name: saved[f"cores.{k}.{name}"] for name in names} for k, names in enumerate(values["names"])
-        ]
-        return cls(values["samples"], layers, cores, values["pairs"])
-
 
 @dataclass(frozen=True)
 class Wanted:
@@ -142,10 +113,33 @@ class StatisticsPass(Pass[Statistics]):
         state.merge(other)
 
     def dump(self, state: Statistics) -> State:
-        return state.state()
+        tensors: dict[str, Tensor] = {}
+        for k, layer in enumerate(state.layers):
+            tensors |= {f"layers.{k}.mean": layer.mean, f"layers.{k}.scatter": layer.scatter}
+            if layer.root is not None:
+                tensors[f"layers.{k}.root"] = layer.root
+        for k, sums in enumerate(state.cores):
+            tensors |= {f"cores.{k}.{name}": total for name, total in sums.items()}
+        counts, names = [layer.count for layer in state.layers], [list(sums) for sums in state.cores]
+        return tensors, {"samples": state.samples, "counts": counts, "names": names, "pairs": state.pairs}
 
     def load(self, saved: State) -> Statistics:
-        return Statistics.from_state(saved)
+        tensors, values = saved
+        if not values.get("samples"):
+            return Statistics()
+        layers = [
+            Covariance(
+                count,
+                tensors[f"layers.{k}.mean"],
+                tensors[f"layers.{k}.scatter"],
+                tensors.get(f"layers.{k}.root"),
+            )
+            for k, count in enumerate(values["counts"])
+        ]
+        cores = [
+            {name: tensors[f"cores.{k}.{name}"] for name in names} for k, names in enumerate(values["names"])
+        ]
+        return Statistics(values["samples"], layers, cores, values["pairs"])
 
     def check(self, statistics: Statistics) -> Statistics:
         """Refuse statistics of a layer at which no token counts."""
@@ -210,7 +204,10 @@ class StatisticsPass(Pass[Statistics]):
         if wanted.cores and isinstance(section.core, StatisticsCore):
             out = [u[:, positions] for positions, u in zip(outputs, us, strict=True)]
             sums = section.statistics(_rows(out, both))
-        pairs = sum(f.shape[0] * f.shape[1] for f in following) if both is None else _number(both)
+        if both is None:
+            pairs = sum(f.shape[0] * f.shape[1] for f in following)
+        else:
+            pairs = sum(int(mask.sum()) for mask in both)
         state.add_core(index, sums, pairs)
         return following
 
@@ -227,10 +224,6 @@ def _rows(runs: list[Tensor], counts: list[Tensor] | None) -> Tensor:  # [n, T, 
     else:
         rows = [f.flatten(0, 1) if c.all() else f[c] for f, c in zip(runs, counts, strict=True)]
     return rows[0] if len(rows) == 1 else torch.cat(rows)
-
-
-def _number(counts: list[Tensor]) -> int:
-    return sum(int(count.sum()) for count in counts)
 
 
 def check_runs(layer: str, runs: list[Tensor], name: str, first: int) -> None:

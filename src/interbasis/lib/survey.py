@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -45,11 +46,8 @@ def survey(data: Batches, skip_positions: int, norm_limit: float, executor: Exec
     Every process passes over these tokens and describes some of the layers.
     """
     network = executor.network
-
-    def look(described: Sequence[int]) -> State:
-        return {}, _look(data, skip_positions, norm_limit, described, executor)
-
-    _, values = executor.share("survey", len(network.nodes), look)
+    look = partial(_look, data, skip_positions, norm_limit, executor)
+    _, values = executor.team.share("survey", len(network.nodes), look)
     counted = CountedTokens.from_limits(
         network, skip_positions, tuple(values["limits"]) if norm_limit else ()
     )
@@ -63,8 +61,8 @@ def survey(data: Batches, skip_positions: int, norm_limit: float, executor: Exec
 
 @torch.no_grad()
 def _look(
-    batches: Batches, skip_positions: int, norm_limit: float, described: Sequence[int], executor: Executor
-) -> dict[str, object]:
+    batches: Batches, skip_positions: int, norm_limit: float, executor: Executor, described: Sequence[int]
+) -> State:
     """The norm limit of every layer, and descriptions of the layers ``described``, by number."""
     network = executor.network
     runs = _first(batches, executor)
@@ -77,8 +75,9 @@ def _look(
             check_runs(node.name, fs, batches.name, batches.offset)
         sizes = double(torch.cat([norms(node, f).flatten() for f in fs]))
         if not sizes.isfinite().all():
+            largest = max(f.abs().max().item() for f in fs)
             raise InterbasisError(
-                f"activations at node layer {node.name!r} reach {_largest(fs):.1e}, too large to be squared "
+                f"activations at node layer {node.name!r} reach {largest:.1e}, too large to be squared "
                 f"in {str(network.dtype).removeprefix('torch.')}; scale {batches.name} down"
             )
         limit = norm_limit * sizes.median().item() if norm_limit else torch.inf
@@ -90,11 +89,7 @@ def _look(
         executor.progress("survey", k + 1, len(network.nodes))
         if k < len(network.sections):
             fs = [network.sections[k](f) for f in fs]
-    return descriptions | {"limits": limits}
-
-
-def _largest(fs: list[Tensor]) -> float:
-    return max(f.abs().max().item() for f in fs)
+    return {}, descriptions | {"limits": limits}
 
 
 def _first(batches: Batches, executor: Executor) -> list[Tensor]:

@@ -28,10 +28,12 @@ def masked_pass(section: "Section", f: Tensor, mask: Tensor) -> Tensor:  # [n, T
     result = f[:, outputs] @ (section.skip * mask).T
     if isinstance(section.core, Linear):
         return result
-    read_outs = MaskedReadOuts(f, section.read)
+    read_outs, is_short = MaskedReadOuts(f, section.read), f.shape[1] <= MAX_FOLDED_POSITIONS
     for columns, rows in written_rows(section, mask):
         write = section.write[rows]
-        part = _from_few_features(section, f, columns, write)
+        part = None
+        if isinstance(section.core, FastAblation) and 2 * len(columns) <= f.shape[2] and is_short:
+            part = section.core.written_from(f[..., columns], section.read[:, columns], outputs, write)
         if part is None:
             part = section.core(read_outs.through(mask[rows[0]]), outputs) @ write.T
         result[..., rows] += part
@@ -75,11 +77,3 @@ class MaskedReadOuts:
     def _from_columns(self, mask: Tensor) -> Tensor:
         columns = mask.nonzero()[:, 0]
         return self.f[..., columns] @ self.read[:, columns].T
-
-
-def _from_few_features(section: "Section", f: Tensor, columns: Tensor, write: Tensor) -> Tensor | None:
-    """Compute B · core straight from few input features, if that is cheaper."""
-    few = 2 * len(columns) <= f.shape[2] and f.shape[1] <= MAX_FOLDED_POSITIONS
-    if not few or not isinstance(section.core, FastAblation):
-        return None
-    return section.core.written_from(f[..., columns], section.read[:, columns], section.outputs(f), write)

@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -138,8 +138,8 @@ class Section(LayerMap):
     """Whether only the last position comes out."""
 
     def __repr__(self) -> str:
-        shape = f"{self.skip.shape[1]} → {self.skip.shape[0]}{', last position' if self.last_only else ''}"
-        return f"Section({self.source.name} → {self.target.name}: {self.core}, {shape})"
+        (d_out, d_in), last = self.shapes.skip, ", last position" if self.last_only else ""
+        return f"Section({self.source.name} → {self.target.name}: {self.core}, {d_in} → {d_out}{last})"
 
     def __call__(self, f: Tensor) -> Tensor:  # [n, T, d_in] -> [n, S, d_out]
         return self.from_read_outs(f, self.read_outs(f))
@@ -216,14 +216,14 @@ class Section(LayerMap):
     @property
     def features_in(self) -> int:
         """Coordinates or features of the source."""
-        return self.skip.shape[1]
+        return self.shapes.skip[1]
 
-    @property
+    @cached_property
     def shapes(self) -> Shapes:
         """Shapes of P, A and B."""
         return Shapes(*(tuple(matrix.shape) for matrix in (self.skip, self.read, self.write)))
 
-    @property
+    @cached_property
     def like(self) -> Tensor:  # empty, of its dtype, on its device
         return self.skip[:0, :0]
 
@@ -307,7 +307,7 @@ class Section(LayerMap):
         """All weights, the core's among them."""
         return [self.skip, self.read, self.write, *self.core.tensors()]
 
-    def to(self, *args: Any, **kwargs: Any) -> "Section":
+    def to(self, *args: Any, **kwargs: Any) -> Self:
         """A copy in another dtype or on another device."""
         skip, read, write = (matrix.to(*args, **kwargs) for matrix in (self.skip, self.read, self.write))
         core = self.core.to(*args, **kwargs)
@@ -388,10 +388,7 @@ class Network:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """The model's output for these inputs."""
-        f = self.prefix(inputs)
-        for section in self.sections:
-            f = section(f)
-        return self.output_from(f, inputs)
+        return self.output_from(self.activations_at(len(self.sections), inputs), inputs)
 
     def output_from(self, f: Tensor, inputs: Tensor) -> Tensor:  # [n, S, width]
         """The model's output from the activations of the last node layer, arranged as the model does."""

@@ -9,6 +9,7 @@ with n the number of output positions in the data.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -28,7 +29,7 @@ class SectionJacobian(ABC):
     write: Tensor
     """ĈB [r, c_out] in float64."""
 
-    @property
+    @cached_property
     def metric(self) -> Tensor:  # [c_out, c_out]
         """Q = BᵀĈᵀĈB."""
         return self.write.T @ self.write

@@ -64,15 +64,15 @@ class Stencil:
     @classmethod
     def sliding(cls, grid: Grid, window: SlidingWindow) -> "Stencil":
         """A tap for every offset of a sliding window; for a maximum its mode is ``inside``."""
-        pixels = window.pixels(grid)
-        plain = None if window.mode == "inside" else window
-        return cls(
-            grid,
-            window.target(grid),
-            pixels.clamp_min(0)[..., None],
-            (pixels >= 0).double()[..., None],
-            plain,
-        )
+        pixels, plain = window.pixels(grid), None if window.mode == "inside" else window
+        return cls._from_pixels(grid, window.target(grid), pixels, plain)
+
+    @classmethod
+    def _from_pixels(
+        cls, grid: Grid, target: Grid, pixels: Tensor, window: SlidingWindow | None = None
+    ) -> "Stencil":
+        """A tap for every pixel [S, K] that an output reads; −1 is none."""
+        return cls(grid, target, pixels.clamp_min(0)[..., None], (pixels >= 0).double()[..., None], window)
 
     @classmethod
     def pointwise(cls, grid: Grid) -> "Stencil":
@@ -101,17 +101,11 @@ class Stencil:
         if divisor is not None:
             counts = torch.full_like(counts, divisor)
         elif count_padding:
-            padded = tuple(n + sum(pad) for n, pad in zip(grid, window.padding, strict=True))
-            shifted = replace(window, padding=((0, 0),) * len(grid))
-            lines = [
-                (torch.arange(S)[:, None] * stride + torch.arange(k) * dilation < n).sum(1)
-                for S, stride, k, dilation, n in zip(
-                    window.target(grid), shifted.stride, shifted.kernel, shifted.dilation, padded, strict=True
-                )
-            ]
-            counts = lines[0]
-            for line in lines[1:]:
-                counts = counts[..., None] * line
+            counts = torch.ones((), dtype=torch.int64)
+            for d, outputs in enumerate(window.target(grid)):
+                places = torch.arange(outputs)[:, None] * window.stride[d]
+                places = places + torch.arange(window.kernel[d]) * window.dilation[d]
+                counts = counts[..., None] * (places < grid[d] + sum(window.padding[d])).sum(1)
             counts = counts.flatten()
         weight = inside.double() / counts[:, None]
         return cls(grid, window.target(grid), pixels.clamp_min(0)[:, None], weight[:, None])
@@ -130,11 +124,9 @@ class Stencil:
             places = starts[:, None] + offsets
             lines.append(torch.where(places < stops[:, None], places, starts[:, None] if maximum else -1))
         pixels = combined(lines, grid)
-        inside = pixels >= 0
         if maximum:
-            return cls(
-                grid, target, pixels[..., None], torch.ones_like(pixels, dtype=torch.float64)[..., None]
-            )
+            return cls._from_pixels(grid, target, pixels)
+        inside = pixels >= 0
         weight = inside.double() / inside.sum(1, keepdim=True)
         return cls(grid, target, pixels.clamp_min(0)[:, None], weight[:, None])
 
@@ -151,9 +143,7 @@ class Stencil:
             places = steps // stride
             fits = (steps % stride == 0) & (places >= 0) & (places < size)
             lines.append(torch.where(fits, places, -1))
-        pixels = combined(lines, grid)
-        target = tuple(map(len, lines))
-        return cls(grid, target, pixels.clamp_min(0)[..., None], (pixels >= 0).double()[..., None])
+        return cls._from_pixels(grid, tuple(map(len, lines)), combined(lines, grid))
 
     @property
     def taps(self) -> int:

@@ -4,6 +4,7 @@ What several taps of a sliding window read is a convolution of PyTorch, in group
 what one tap alone reads (residual streams, 1×1 convolutions) is a matrix product.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from interbasis.network.stencil import Stencil
-from interbasis.network.structured_matmul import applier
+from interbasis.network.structured_matmul import applier, index_range
 
 Apply = Callable[[Tensor], Tensor]
 CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
@@ -45,8 +46,8 @@ def _one_tap(stencil: Stencil, k: int, matrix: Tensor) -> Apply:
 
 def _several_taps(stencil: Stencil, taps: Tensor) -> Apply:  # [c, K, d]
     used = taps != 0
-    left, right = _range(used.any(0).any(0))
-    top, bottom = _range(used.any(1).any(1))
+    left, right = index_range(used.any(0).any(0))
+    top, bottom = index_range(used.any(1).any(1))
     block, below = taps[top:bottom, :, left:right], len(taps) - bottom
     inner = _convolution(stencil, block) if _is_window(stencil, used) else _gathered(stencil, block)
 
@@ -62,7 +63,7 @@ def _is_window(stencil: Stencil, used: Tensor) -> bool:  # [c, K, d]
     window = stencil.window
     if window is None or len(window.kernel) not in CONVOLUTIONS:
         return False
-    return not used[:, torch.tensor(window.kernel).prod() :].any()
+    return not used[:, math.prod(window.kernel) :].any()
 
 
 def _convolution(stencil: Stencil, block: Tensor) -> Apply:  # [rows, K, columns]
@@ -74,10 +75,8 @@ def _convolution(stencil: Stencil, block: Tensor) -> Apply:  # [rows, K, columns
     within = torch.arange(len(block)) * groups // len(block) * size  # where a row's own columns begin
     columns = within[:, None] + torch.arange(size)
     grouped = block.gather(2, columns[:, None].expand(-1, block.shape[1], -1).to(block.device))
-    offsets = int(torch.tensor(window.kernel).prod())
-    weight = (
-        grouped[:, :offsets].mT.unflatten(2, window.kernel).contiguous()
-    )  # [rows, columns / groups, kernel…]
+    # [rows, columns / groups, kernel…]
+    weight = grouped[:, : math.prod(window.kernel)].mT.unflatten(2, window.kernel).contiguous()
     same = window.mode == "zeros" and all(before == after for before, after in window.padding)
     pads = [pad for pair in reversed(window.padding) for pad in pair]
     mode = "constant" if window.mode == "zeros" else window.mode
@@ -120,9 +119,3 @@ def _gathered(stencil: Stencil, block: Tensor) -> Apply:  # [rows, K, columns]
         return result
 
     return apply
-
-
-def _range(used: Tensor) -> tuple[int, int]:
-    """First index that is used, and one past the last."""
-    indices = used.nonzero()
-    return int(indices[0]), int(indices[-1]) + 1

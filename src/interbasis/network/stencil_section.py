@@ -21,7 +21,6 @@ share.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,10 +79,8 @@ class StencilSection(Section):
                 )
 
     def __repr__(self) -> str:
-        shape = f"{self.features_in} → {self.skip.shape[0]}"
-        return (
-            f"StencilSection({self.source.name} → {self.target.name}: {self.core}, {shape}, {self.stencil})"
-        )
+        shape = f"{self.features_in} → {self.skip.shape[0]}, {self.stencil}"
+        return f"StencilSection({self.source.name} → {self.target.name}: {self.core}, {shape})"
 
     @property
     def features_in(self) -> int:
@@ -228,7 +225,7 @@ class StencilSection(Section):
             patches, constant = self.stencil.patches(chunk), chunk[:, :1, :1]  # [n, S, K, r]
             slopes = None
             if isinstance(self.core, Elementwise):
-                slopes = self.core.mean_slope(self.read_outs(chunk), integral)  # [n, S, m]
+                slopes = self.core.mean_slopes(self.read_outs(chunk), integral)  # [n, S, m]
             for left in range(0, outputs, tokens):
                 here = slice(left, min(left + tokens, outputs))
                 p = patches[:, here].flatten(0, 1).permute(2, 1, 0)  # [r_in, K, tokens]
@@ -300,11 +297,6 @@ class StencilSection(Section):
 
     def tensors(self) -> list[Tensor]:
         return [*super().tensors(), self.stencil.index, self.stencil.weight]
-
-    def to(self, *args: Any, **kwargs: Any) -> "StencilSection":
-        moved = super().to(*args, **kwargs)
-        assert isinstance(moved, StencilSection)
-        return moved
 
 
 def patch_matrix(stencil: Stencil, rows: int, width: int, like: Tensor) -> Tensor:  # [rows, 1 + K·width]

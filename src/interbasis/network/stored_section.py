@@ -5,12 +5,12 @@ reading anything; matrices are read with the first use of a block and released w
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor
 
 from interbasis.base.memory import release_memory
-from interbasis.network.network import Section, Shapes
+from interbasis.network.network import Section
 
 
 class StoredBlocks:
@@ -53,23 +53,9 @@ class StoredSection(Section):
 
     def __init__(self, like: Section, blocks: StoredBlocks, block: int, place: int):
         """``like`` is the section, loaded: what is small of it is kept."""
-        fields = {
-            "source": like.source,
-            "target": like.target,
-            "core": like.core,
-            "last_only": like.last_only,
-            "_shapes": like.shapes,
-            "columns_read": like.columns_read,
-            "_like": like.like.clone(),
-            "_at": (blocks, block, place),
-            "stored_block": block,
-        }
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
-
-    def __repr__(self) -> str:
-        (d_out, d_in), last = self.shapes.skip, ", last position" if self.last_only else ""
-        return f"Section({self.source.name} → {self.target.name}: {self.core}, {d_in} → {d_out}{last})"
+        names = ("source", "target", "core", "last_only", "shapes", "columns_read")
+        self.__dict__.update({name: getattr(like, name) for name in names})
+        self.__dict__.update(like=like.like.clone(), _at=(blocks, block, place), stored_block=block)
 
     def __deepcopy__(self, memo: object) -> "StoredSection":
         return self  # nothing in it changes
@@ -80,29 +66,10 @@ class StoredSection(Section):
         blocks, block, place = self.__dict__["_at"]
         return blocks.sections(block)[place]
 
-    @property
-    def shapes(self) -> Shapes:
-        return self.__dict__["_shapes"]
-
-    @property
-    def like(self) -> Tensor:
-        return self.__dict__["_like"]
-
-    @property
-    def skip(self) -> Tensor:
-        return self.loaded.skip
-
-    @property
-    def read(self) -> Tensor:
-        return self.loaded.read
-
-    @property
-    def write(self) -> Tensor:
-        return self.loaded.write
-
-    @property
-    def features_in(self) -> int:
-        return self.shapes.skip[1]
+    def __getattr__(self, name: str) -> Tensor:
+        if name in ("skip", "read", "write"):
+            return getattr(self.loaded, name)
+        raise AttributeError(name)
 
     def read_outs(self, f: Tensor) -> Tensor:  # [n, T, d_in] -> [n, T, c_in]
         return self.loaded.read_outs(f)
@@ -113,17 +80,8 @@ class StoredSection(Section):
     def in_basis(self, inverse: Tensor | None, transform: Tensor | None) -> Section:
         return self.loaded.in_basis(inverse, transform)
 
-    def to(self, *args: Any, **kwargs: Any) -> "StoredSection":
+    def to(self, *args: Any, **kwargs: Any) -> Self:
         blocks, block, place = self.__dict__["_at"]
-        like = self.like.to(*args, **kwargs)
-        moved = StoredSection.__new__(StoredSection)
-        fields = self.__dict__ | {
-            "core": self.core.to(*args, **kwargs),
-            "_like": like,
-            "_at": (blocks.to(*args, **kwargs), block, place),
-        }
-        for name in ("copies",):
-            fields.pop(name, None)
-        for name, value in fields.items():
-            object.__setattr__(moved, name, value)
+        moved = type(self)(self, blocks.to(*args, **kwargs), block, place)
+        moved.__dict__.update(core=self.core.to(*args, **kwargs), like=self.like.to(*args, **kwargs))
         return moved

@@ -24,8 +24,8 @@ def applier(matrix: Tensor) -> Callable[[Tensor], Tensor]:  # M [d_out, d_in]; x
         return _carrying(constant, linear)
     if (centring := _Centring.from_rows(linear)) is not None:
         return centring.applier(matrix)
-    left, right = _range(filled.any(0))
-    top, bottom = _range(filled.any(1) | (constant != 0))
+    left, right = index_range(filled.any(0))
+    top, bottom = index_range(filled.any(1) | (constant != 0))
     whole = (right - left) * (bottom - top) > 0.7 * matrix.numel()
     rows, block, below = matrix[top:bottom], linear[top:bottom, left:right], len(matrix) - bottom
 
@@ -48,8 +48,8 @@ def multiplications(matrix: Tensor) -> int:
         return len(matrix)
     if _Centring.from_rows(matrix[:, 1:]) is not None:
         return 2 * len(matrix)
-    left, right = _range(filled.any(0))
-    top, bottom = _range(filled.any(1) | (matrix[:, 0] != 0))
+    left, right = index_range(filled.any(0))
+    top, bottom = index_range(filled.any(1) | (matrix[:, 0] != 0))
     size = (right - left) * (bottom - top)
     return matrix.numel() if size > 0.7 * matrix.numel() else size
 
@@ -58,7 +58,7 @@ def _carrying(constant: Tensor, linear: Tensor) -> Callable[[Tensor], Tensor]:
     """Apply rows with one entry at most beside the constant's; a stream in one piece is carried as such."""
     index = (linear != 0).int().argmax(1)
     weight = linear.gather(1, index[:, None])[:, 0]
-    top, bottom = _range(weight != 0)
+    top, bottom = index_range(weight != 0)
     left, count, below = 1 + int(index[top]) if bottom else 1, bottom - top, len(linear) - bottom
     steps = torch.arange(count, device=index.device)
     if not (index[top:bottom] == index[top : top + 1] + steps).all() or not (weight[top:bottom] == 1).all():
@@ -89,8 +89,8 @@ class _Centring(NamedTuple):
     def from_rows(cls, matrix: Tensor) -> "_Centring | None":
         """Find such rows; None unless all rows with more than one entry are among them."""
         several = (matrix != 0).sum(1) > 1
-        top, bottom = _range(several)
-        left, right = _range((matrix[top:bottom] != 0).any(0))
+        top, bottom = index_range(several)
+        left, right = index_range((matrix[top:bottom] != 0).any(0))
         block = matrix[top:bottom, left:right]
         if len(block) < 2 or len(block) != right - left:
             return None
@@ -103,28 +103,21 @@ class _Centring(NamedTuple):
 
     def applier(self, matrix: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a function that applies the matrix with these rows, its first column the constant's."""
-        above, below = (
-            applier(rows) if len(rows) else None for rows in (matrix[: self.top], matrix[self.bottom :])
-        )
+        above, below = applier(matrix[: self.top]), applier(matrix[self.bottom :])
         constant = matrix[self.top : self.bottom, 0]
-        biased = bool(constant.any())
+        biased, whole = bool(constant.any()), self.bottom - self.top == len(matrix)
 
         def apply(x: Tensor) -> Tensor:
             x_part = x[..., self.columns]
             inner = self.scale * x_part + self.shared * x_part.sum(-1, keepdim=True)
             if biased:
                 inner = inner + x[..., :1] * constant
-            parts = [inner]
-            if above is not None:
-                parts.insert(0, above(x))
-            if below is not None:
-                parts.append(below(x))
-            return inner if len(parts) == 1 else torch.cat(parts, dim=-1)
+            return inner if whole else torch.cat([above(x), inner, below(x)], dim=-1)
 
         return apply
 
 
-def _range(used: Tensor) -> tuple[int, int]:
+def index_range(used: Tensor) -> tuple[int, int]:
     """First index that is used, and one past the last; (0, 0) where none is."""
     indices = used.nonzero()
     return (int(indices[0]), int(indices[-1]) + 1) if len(indices) else (0, 0)

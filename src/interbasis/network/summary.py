@@ -75,16 +75,10 @@ def _described(section: Section, hook: str | None) -> SectionDescription:
 def _cost(section: Section) -> str:
     core = section.core
     if isinstance(core, General):
-        width = section.write.shape[1]
-        positions = prod(section.target.grid or (1,)) if core.mixes_positions else 1
-        each = (
-            "every position"
-            if section.target.grid is None and core.mixes_positions
-            else f"{positions} positions"
-        )
-        return f"general: a backward pass for each of {width} coordinates" + (
-            f" at {each}" if core.mixes_positions else ""
-        )
+        grid = section.target.grid
+        each = "every position" if grid is None else f"{prod(grid)} positions"
+        passes = f"general: a backward pass for each of {section.write.shape[1]} coordinates"
+        return f"{passes} at {each}" if core.mixes_positions else passes
     return "closed form, a pass of its own" if isinstance(core, PassCore) else "closed form"
 
 

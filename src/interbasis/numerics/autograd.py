@@ -7,7 +7,6 @@ R backward passes per output coordinate.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,14 +20,6 @@ Weights = tuple[Tensor, Tensor]
 """Weights of input positions [n, T] and output positions [n, S]: 1 for those that count in a sum, else 0."""
 
 
-@dataclass(frozen=True)
-class Mixing:
-    """A function whose outputs belong to some of its input positions."""
-
-    function: Function
-    outputs: slice
-
-
 MAX_JACOBIAN_ELEMENTS = 2**21
 """Elements that the Jacobian rows held at once may have."""
 
@@ -40,22 +31,19 @@ def jacobian_rows(
 
     Yields (weights [n, S], rows [c_out, n, T, c_in]). Exact (``signs=None``): one block per output
     position, its weights 1 there and 0 elsewhere. With sources φ [n, S, R]: one block per source, its
-    weights the signs. Output positions whose ``told`` [n, S] is 0 have no weight.
+    weights the signs. Output positions whose ``counted_outputs`` [n, S] is 0 have no weight.
     """
     with torch.enable_grad():
         u = u.detach().requires_grad_()
         output = function(u)  # [n, S, c_out]
     unit = torch.eye(output.shape[2], dtype=u.dtype, device=u.device)
     for weights in _sources(output, signs, counted_outputs).unbind(dim=2):
-        cotangents = weights[None, :, :, None] * unit[:, None, None, :]  # [c_out, n, S, c_out]
-        (rows,) = torch.autograd.grad(
-            output, u, cotangents, retain_graph=True, is_grads_batched=True, materialize_grads=True
-        )
-        yield weights, rows
+        yield weights, _pulled_back(output, [u], weights, unit)[0]
 
 
 def moments(
-    section: Mixing,
+    function: Function,
+    outputs: slice,
     u: Tensor,
     metric: Tensor,
     signs: Tensor | None = None,
@@ -63,7 +51,8 @@ def moments(
 ) -> tuple[Tensor, Tensor]:
     """Σ N_ss [c_out, c_in] and Σ_st N_stᵀQN_st [c_in, c_in] over a batch; with sources, unbiased estimates.
 
-    u [n, T, c_in], metric Q [c_out, c_out], signs [n, S, R]; over ``counted`` positions alone.
+    The function's outputs belong to the input positions ``outputs``. u [n, T, c_in], metric Q [c_out, c_out],
+    signs [n, S, R]; over ``counted`` positions alone.
     """
     width = u.shape[2]
     local, gram = batch_sums(len(metric), width, like=u), batch_sums(width, width, like=u)
@@ -73,9 +62,9 @@ def moments(
         counted_inputs, counted_outputs = (
             (None, None) if counted is None else (mask[part].to(u) for mask in counted)
         )
-        for weights, rows in jacobian_rows(section.function, u[part], part_signs, counted_outputs):
+        for weights, rows in jacobian_rows(function, u[part], part_signs, counted_outputs):
             rows = rows if counted_inputs is None else rows * counted_inputs[..., None]
-            local += torch.einsum("cnsi,ns->ci", rows[:, :, section.outputs], weights)
+            local += torch.einsum("cnsi,ns->ci", rows[:, :, outputs], weights)
             weighted = metric @ rows.flatten(1)  # [c_out, n·T·c_in]
             gram += rows.reshape(-1, width).T @ weighted.reshape(-1, width)
     return local / sources, gram / sources
@@ -132,16 +121,8 @@ def grams_to_end(
         masks = None if counted is None else [mask[part].to(f) for mask in counted]
         counted_outputs = None if masks is None else masks[-1]
         sources = _sources(output, None if signs is None else signs[part], counted_outputs)
-        for weight in sources.unbind(dim=2):
-            cotangents = weight[None, :, :, None] * transform[:, None, None, :]  # [r, n, S, d]
-            rows = torch.autograd.grad(
-                output,
-                stages[:-1],
-                cotangents,
-                retain_graph=True,
-                is_grads_batched=True,
-                materialize_grads=True,
-            )
+        for weights in sources.unbind(dim=2):
+            rows = _pulled_back(output, stages[:-1], weights, transform)
             if masks is not None:
                 rows = tuple(row * mask[..., None] for row, mask in zip(rows, masks, strict=False))
             scale = 1 if signs is None else signs.shape[2]
@@ -150,12 +131,22 @@ def grams_to_end(
     return totals
 
 
+def _pulled_back(
+    output: Tensor, inputs: Sequence[Tensor], weights: Tensor, transform: Tensor
+) -> tuple[Tensor, ...]:  # [r, n, T, width] each
+    """Σ_s w_s C ∂output_s/∂input by every input, one backward pass for the rows of C [r, d] together."""
+    cotangents = weights[None, :, :, None] * transform[:, None, None, :]  # [r, n, S, d]
+    return torch.autograd.grad(
+        output, inputs, cotangents, retain_graph=True, is_grads_batched=True, materialize_grads=True
+    )
+
+
 def _sources(
     output: Tensor, signs: Tensor | None, counted_outputs: Tensor | None
 ) -> Tensor:  # -> [n, S, blocks]
     """Weights of the output positions, one backward pass per block: the signs, or each position by itself.
 
-    output [n, S, c_out]; 0 for positions whose ``told`` [n, S] is.
+    output [n, S, c_out]; 0 for positions whose ``counted_outputs`` [n, S] is.
     """
     if signs is None:
         n, outputs, _ = output.shape

@@ -16,14 +16,8 @@ from interbasis.base.records import Group
 
 BITS_PER_COUNTER = 256
 
-PURPOSES = {
-    "jacobian": 1,
-    "edges": 2,
-    "queries": 3,
-    "other queries": 4,
-    "edge positions": 5,
-    "mean effects": 6,
-}
+PURPOSES = ("jacobian", "edges", "queries", "other queries", "edge positions", "mean effects")
+"""Their order decides the random numbers."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +80,6 @@ def random_positions(
 def _random_words(key: tuple[str, int, int], first: int, samples: int, counters: int) -> np.ndarray:
     """Random 64-bit words [samples, 4 · counters] of a key, so many counters of the generator per sample."""
     purpose, seed, section = key
-    words = np.array([seed, (PURPOSES[purpose] << 32) + section], dtype=np.uint64)
+    words = np.array([seed, ((1 + PURPOSES.index(purpose)) << 32) + section], dtype=np.uint64)
     generator = np.random.Philox(key=words, counter=first * counters)
     return generator.random_raw(samples * counters * 4).reshape(samples, -1)

@@ -17,7 +17,7 @@ from interbasis.compute.team import ALONE, Resources, Team, team_checkpoints
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.settings import BuildConfig, BuildRequest
 from interbasis.lib.build import build, with_network_defaults
-from interbasis.lib.build_data import BuildData, data_fingerprints
+from interbasis.lib.build_data import BuildData
 from interbasis.lib.empty_layers import EmptyLayersError
 from interbasis.lib.memory import MemoryPlan
 from interbasis.network.network import Network
@@ -59,7 +59,7 @@ def execute(network: Network, data: BuildData, config: BuildConfig, execution: E
     plan = _memory_plan(computing, data, config, resources.bytes)
     executor = Executor(
         computing, team,
-        blocks=most_blocks(network) if resources.memory is None else 0,
+        blocks=most_blocks(network) if resources.memory is None else None,
         chunk_bytes=plan.chunk_bytes, windows=plan.windows,
         cache_bytes=int(resources.cache_gigabytes * 2**30),
     )  # fmt: skip
@@ -118,7 +118,7 @@ def _decisive(
         f"revision of {name}": batches.revision for name, batches in data.by_name.items() if batches.revision
     }
     return config.model_dump() | commits | {
-        "memory": None, "model": network.fingerprint(), **data_fingerprints(data, executor), **environment(),
+        "memory": None, "model": network.fingerprint(), **data.fingerprints(executor), **environment(),
     }  # fmt: skip
 
 

@@ -142,10 +142,11 @@ def _basis(section: Section, transform: Tensor, f: Tensor) -> Tensor:
 def _edges(section: Section, transform: Tensor, f: Tensor, positions: int | None = None) -> Tensor:
     """Ê with signed sums over the positions of a sequence, or over so many of them."""
     settings = EdgeSettings(rule("gradient"), Sources("positions", 1, positions=positions))
-    total = SectionEdges(section, settings, transform, longest=f.shape[1])
+    edges = SectionEdges(section, settings, transform, longest=f.shape[1])
+    sums: dict[str, Tensor] = {}
     for first, sample in enumerate(f.split(1)):
-        total.add(sample, first)
-    return total.sums.edges.rms
+        edges.add(sums, sample, first)
+    return edges.total(sums).edges.rms
 
 
 def rotary_ratios(width: int, positions: int, tokens: int, repeat: int) -> Ratios:

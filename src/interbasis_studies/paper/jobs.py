@@ -68,7 +68,7 @@ def ablate_missing(opened: Run, request: AblateRequest) -> bool:
     names = list(request.sections or opened.graph.section_names)
     nodes = request.nodes
     used, stored = DataUsed.from_data(opened.data(request.data)), opened.stored(AblationResult)
-    all_tokens = request.all_tokens or CountedTokens.from_graph(opened.network, opened.graph).all
+    all_tokens = request.all_tokens or CountedTokens.from_layers(opened.network, opened.graph.layers).all
     wanted = request.metric, request.tolerance, all_tokens, used.fingerprint, used.labels
     if stored is not None and stored.conditions == wanted:
         done = {

@@ -29,7 +29,7 @@ def left_out(request):
 
 
 def counts_at(network, graph, k: int, f: Tensor) -> Tensor:  # [n, T]
-    return CountedTokens.from_graph(network, graph).at(k, network.nodes[k], f)
+    return CountedTokens.from_layers(network, graph.layers).at(k, network.nodes[k], f)
 
 
 def looped(network, graph, inputs: Tensor, masks: dict[int, Tensor]) -> Tensor:

@@ -17,7 +17,7 @@ from cases import (
     batch_moments,
     normal,
 )
-from interbasis.lib.edge_sums import SquareSums
+from interbasis.compute.executor import add_sums
 from interbasis.models.sequential import ELEMENTWISE
 from interbasis.network.attributions import token_attributions
 from interbasis.network.cores import AttentionShape, Elementwise, Gated, Linear, Normalize, Rotary, Variance
@@ -191,10 +191,10 @@ def norm_section(core, inputs: int, outputs: int, last_only: bool, seed: int) ->
 def check_squares(section: Section, f: torch.Tensor) -> None:
     """Σ A² in closed form is the sum over the tokens' attributions."""
     for method in ("gradient", "exact", "trapezoid"):
-        sums = SquareSums.zero(section.core.squares(section, rule(method, 3)))
+        squares, sums = section.core.squares(section, rule(method, 3)), {}
         for some in f[:, section.outputs(f)].flatten(0, 1).split(2):
-            sums.add(some)
-        found = sums.square
+            add_sums(sums, squares.token_sums(some))
+        found = squares.square(sums)
         blocks = [block for _, _, block in token_attributions(section, f, rule(method, 3))]
         assert relative_error(found, torch.cat(blocks, dim=1).square().sum(1)) <= CLOSE
 
@@ -318,13 +318,13 @@ def test_the_secant_slope_is_the_integral(activation):
     u = torch.cat(
         [normal(300) * 3, torch.tensor([0.0, 1e-12, -1e-7, 1e-5, -1e-4, 0.004, 15.0, -15.0]).double()]
     )
-    exact = core.mean_slope(u, rule("exact"))
+    exact = core.mean_slopes(u, rule("exact"))
     # what integrated gradients promise: slope · u = act(u) − act(0), to the last digit, also near 0
     completed = exact * u
     assert (completed - core(u[None, :, None], slice(0, len(u)))[0, :, 0]).abs().max() <= 1e-14
     # and the integral itself: many panels, so that a kink spoils one of them only
     edges = torch.linspace(0, 1, 2001).double()
-    panels = [core.slope((a + b) / 2 * u) * (b - a) for a, b in pairwise(edges)]
+    panels = [core.slopes((a + b) / 2 * u) * (b - a) for a, b in pairwise(edges)]
     assert relative_error(torch.stack(panels).sum(0), exact) <= 1e-3
 
 
@@ -332,8 +332,8 @@ def test_the_secant_slope_is_the_integral(activation):
 def test_the_secant_slope_agrees_with_quadrature_to_all_digits(name):
     core = Elementwise(ACTIVATIONS[name])
     u = torch.cat([normal(300) * 3, torch.tensor([0.0, 1e-12, -1e-7, 1e-5, -2e-4, 15.0, -15.0]).double()])
-    fine = core.mean_slope(u, rule("quadrature", 200))
-    assert relative_error(core.mean_slope(u, rule("exact")), fine) <= 1e-11
+    fine = core.mean_slopes(u, rule("quadrature", 200))
+    assert relative_error(core.mean_slopes(u, rule("exact")), fine) <= 1e-11
 
 
 def test_a_gelu_in_many_steps_is_done_in_one_and_keeps_its_name():

@@ -15,7 +15,6 @@ from cases import (
 )
 from interbasis.network.cores import AttentionShape, Rotary
 from interbasis.network.cores.attention import (
-    causal_blocks,
     edges,
     rotary_edges,
 )
@@ -61,7 +60,7 @@ def test_rotary_sums_with_signs_are_those_of_the_general_path(
         if small_blocks:
             patch.setattr(rotary_edges, "QUERIES_PER_PRODUCT", 2)
             patch.setattr(rotary_edges, "MAX_PRODUCT_ELEMENTS", 40)
-            patch.setattr(causal_blocks, "POSITIONS_PER_BLOCK", 2)
+            patch.setattr("interbasis.network.cores.attention.heads.POSITIONS_PER_BLOCK", 2)
         for size in {1, 2, count, 2 * count}:
             signs = into_groups(normal(2 * count, 2, seed=seed).sign(), size)  # [groups, g, R]
             found = section.core.signed_attributions_at(u, f, section.read, at, integral, signs)

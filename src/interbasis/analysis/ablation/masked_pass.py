@@ -225,7 +225,7 @@ class MaskedNetwork:
         bases now or, ``one_by_one``, when they are ablated, and then one is held.
         """
         network = network.to(graph.config.torch_dtype)
-        counted = ALL_TOKENS if all_tokens else CountedTokens.from_graph(network, graph)
+        counted = ALL_TOKENS if all_tokens else CountedTokens.from_layers(network, graph.layers)
         layers = graph.centred_layers()
         if one_by_one:
             return cls(network, layers, one_section_in_bases(network, layers), counted)

@@ -53,7 +53,7 @@ class Analysis:
         self.network = network.to(graph.config.torch_dtype)
         readers = [FeatureReader(self.network, layer) for layer in graph.layers]
         self.layers = [LayerAnalysis(reader, top, plan, presentation) for reader in readers]
-        self.counted = CountedTokens.from_graph(self.network, graph)
+        self.counted = CountedTokens.from_layers(self.network, graph.layers)
 
     def run(
         self, batches: Batches, progress: Progress, checkpoints: Checkpoints, numbers: Sequence[int]

@@ -114,7 +114,7 @@ class Tracing:
                 "expected one sample: tokens [positions], a row of numbers or, if the network flattens it, "
                 f"an image; received a tensor of shape {list(batch.shape[1:])}"
             )
-        counted, self.inputs = CountedTokens.from_graph(network, graph), batch[0]
+        counted, self.inputs = CountedTokens.from_layers(network, graph.layers), batch[0]
         self.states = [
             LayerState(basis, f[0], positions - f.shape[1], ~counted.at(k, network.nodes[k], f)[0])
             for k, (basis, f) in enumerate(zip(graph.layers, activations, strict=True))

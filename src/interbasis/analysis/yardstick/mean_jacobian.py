@@ -16,10 +16,10 @@ import torch
 
 from interbasis.analysis.yardstick.records import MeanJacobianShare
 from interbasis.base.errors import InterbasisError
-from interbasis.compute.executor import chunk_size
+from interbasis.compute.executor import Executor
 from interbasis.data.batches import Batches
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.lib.slices import SliceSums
+from interbasis.lib.slices import SlicedSection, SlicesPass
 from interbasis.network.network import Network
 
 
@@ -34,28 +34,22 @@ def mean_jacobians(network: Network, layers: Sequence[LayerBasis], data: Batches
         raise InterbasisError(
             "the row mean-jacobian is unsupported for convolutions; leave it out of the rows"
         )
-    sums = [
-        SliceSums(section, None if layer.identity else layer.transform, 1)
-        for section, layer in zip(network.sections, layers[1:], strict=True)
+    everything = SlicesPass(network, layers, seed=0, planes=0)
+    sums = Executor(network).run(everything, data)
+    return [
+        _share(section.core.mixes_positions, layers[k : k + 2], everything.jacobians(k, sums))
+        for k, section in enumerate(network.sections)
     ]
-    for _, inputs in data.chunks(chunk_size(network, data, fine=True)):
-        f = network.prefix(inputs.to(network.device))
-        everything = torch.ones(1, len(f), dtype=torch.bool, device=f.device)
-        for section in sums:
-            f = section.add(f, everything)
-    return [_share(part, layers) for part in sums]
 
 
-def _share(part: SliceSums, layers: Sequence[LayerBasis]) -> MeanJacobianShare:
-    by_name = {layer.name: layer for layer in layers}
-    source, target = by_name[part.section.source.name], by_name[part.section.target.name]
-    jacobian = part.jacobians(source, target)
+def _share(mixes: bool, layers: Sequence[LayerBasis], jacobian: SlicedSection) -> MeanJacobianShare:
+    source, target = layers
     assert source.eigenvalues is not None
     Λ = source.eigenvalues[source.first_feature :]
     total = jacobian.grams[0].diagonal() @ Λ
     return MeanJacobianShare(
         source=source.name,
         target=target.name,
-        mixes_positions=part.section.core.mixes_positions,
+        mixes_positions=mixes,
         share=((jacobian.means[0].square() @ Λ).sum() / total).item(),
     )

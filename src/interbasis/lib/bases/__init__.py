@@ -5,7 +5,7 @@ To add one: a subclass of `FeatureBasis` in a file of its own and in the tuple b
 """
 
 from interbasis.base.records import Basis
-from interbasis.lib.bases.basis import FeatureBasis, FitSettings, JacobianSource
+from interbasis.lib.bases.basis import FeatureBasis, FitInputs
 from interbasis.lib.bases.gib import GlobalInteractionBasis
 from interbasis.lib.bases.jib import JointInteractionBasis
 from interbasis.lib.bases.lib import LocalInteractionBasis
@@ -26,4 +26,4 @@ BASES: dict[Basis, FeatureBasis] = {
 }
 """All bases by name."""
 
-__all__ = ["BASES", "FeatureBasis", "FitSettings", "JacobianSource"]
+__all__ = ["BASES", "FeatureBasis", "FitInputs"]

@@ -2,9 +2,9 @@
 
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.settings import GIB
-from interbasis.lib.bases.basis import JacobianSource
 from interbasis.lib.bases.lib import LocalInteractionBasis
 from interbasis.lib.bases.whitened import LayerGram
+from interbasis.lib.jacobians import Jacobians
 
 
 class GlobalInteractionBasis(LocalInteractionBasis):
@@ -13,6 +13,6 @@ class GlobalInteractionBasis(LocalInteractionBasis):
     kind = GIB
     jacobians_to_end = True
 
-    def grams(self, jacobians: JacobianSource, last: LayerBasis) -> LayerGram:
+    def grams(self, jacobians: Jacobians, last: LayerBasis) -> LayerGram:
         to_end = jacobians.to_end(last.transform)
         return lambda index, following, deviation: to_end[index]

@@ -15,7 +15,6 @@ do not touch are found exactly, but features of trained networks spread over eve
 Features are ordered by their variance, which is LIB's Λ when R is the identity.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -24,11 +23,10 @@ from torch import Tensor
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.settings import JIB
-from interbasis.lib.bases.basis import FitSettings, JacobianSource
+from interbasis.lib.bases.basis import FitInputs
 from interbasis.lib.bases.lib import LocalInteractionBasis
-from interbasis.lib.covariance import Covariance
-from interbasis.lib.slices import SlicedSection
-from interbasis.network.network import Network, NodeLayer
+from interbasis.lib.slices import SlicedSection, jacobians_on_slices
+from interbasis.network.network import Network
 from interbasis.numerics.joint_diagonalisation import joint_rotation
 from interbasis.numerics.linalg import fix_signs
 
@@ -56,15 +54,9 @@ class JointInteractionBasis(LocalInteractionBasis):
                 "or choose lib"
             )
 
-    def fit(
-        self,
-        nodes: Sequence[NodeLayer],
-        covariances: Sequence[Covariance],
-        jacobians: JacobianSource,
-        settings: FitSettings,
-    ) -> list[LayerBasis]:
-        layers = super().fit(nodes, covariances, jacobians, settings)
-        sections = jacobians.on_slices(layers)
+    def fit(self, inputs: FitInputs) -> list[LayerBasis]:
+        layers = super().fit(inputs)
+        sections = jacobians_on_slices(inputs.jacobians, layers)
         before: list[SlicedSection | None] = [None, *sections[:-1]]
         turned = [
             _turned(layer, _matrices(layer, following, previous))

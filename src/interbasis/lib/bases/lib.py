@@ -20,20 +20,15 @@ class LocalInteractionBasis(WhitenedBasis):
     def turn(
         self, principal: Principal, gram: JacobianGram, floor: Floor, key: tuple[int, int]
     ) -> LayerBasis:
-        return interacting(principal, gram, floor)
-
-
-def interacting(principal: Principal, gram: JacobianGram, floor: Floor) -> LayerBasis:
-    """The features of one layer: eigenvectors of the Jacobian Gram M in whitened coordinates."""
-    spread = principal.spread[principal.isolated :]
-    Λ, V = gram.eigenbasis(spread, principal.massive)
-    resolution = principal.node.width * EPSILON
-    if principal.massive and floor.relative is None:
-        floors = floor.levels(Λ, resolution**2, gram.magnitudes_along(V @ spread))
-        floors = torch.maximum(floors, resolution * gram.products_along(V @ spread))
-    else:
-        floors = floor.levels(Λ, resolution, gram.magnitudes_along(V @ spread))
-    cut, above = SpectrumCut.from_floors(Λ, floors), floors < Λ
-    # directions that the decomposition's small side never saw have Λ = 0 and count as dropped
-    cut = replace(cut, dropped=len(spread) - cut.kept)
-    return principal.whitened(V[above], Λ[above], cut, gram, floor)
+        spread, dominated = principal.spread[principal.isolated :], principal.one_direction_dominates
+        Λ, V = gram.eigenbasis(spread, factored=dominated)
+        resolution = principal.node.width * EPSILON
+        if dominated and floor.relative is None:
+            floors = floor.levels(Λ, resolution**2, gram.magnitudes_along(V @ spread))
+            floors = torch.maximum(floors, resolution * gram.products_along(V @ spread))
+        else:
+            floors = floor.levels(Λ, resolution, gram.magnitudes_along(V @ spread))
+        cut, above = SpectrumCut.from_floors(Λ, floors), floors < Λ
+        # directions that the decomposition's small side never saw have Λ = 0 and count as dropped
+        cut = replace(cut, dropped=len(spread) - cut.kept)
+        return principal.whitened(V[above], Λ[above], cut, gram, floor)

@@ -11,8 +11,8 @@ from interbasis.network.jacobian_gram import JacobianGram
 from interbasis.network.network import NodeLayer
 from interbasis.numerics.linalg import EPSILON, Floor, SpectrumCut, eigenbasis, right_singular_basis
 
-MASSIVE_RATIO = 1000
-"""Ratio of a layer's largest variance to the next one from which it is called massive."""
+DOMINANCE = 1000
+"""Ratio of a layer's largest variance to the next one from which it dominates the layer."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class Principal:
         )
 
     @property
-    def massive(self) -> bool:
+    def one_direction_dominates(self) -> bool:
         """Whether one of the directions that do not stand alone has far more variance than all others."""
         D = self.D[self.isolated :]
-        return len(D) > 1 and bool(D[0] > MASSIVE_RATIO * D[1])
+        return len(D) > 1 and bool(D[0] > DOMINANCE * D[1])
 
     def with_largest_alone(self) -> "Principal":
         """Isolate the first direction after those that stand alone."""

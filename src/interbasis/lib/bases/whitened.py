@@ -12,7 +12,7 @@ pseudo-inverse of C. GIB differs in J, which runs to the last node layer, and th
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -20,13 +20,11 @@ import torch
 from torch import Tensor
 
 from interbasis.compute.checkpoints import State
-from interbasis.compute.executor import decide_alone
 from interbasis.graph.layer_basis import LayerBasis, dump_layers, load_layers
-from interbasis.lib.bases.basis import FeatureBasis, FitSettings, JacobianSource
+from interbasis.lib.bases.basis import FeatureBasis, FitInputs
 from interbasis.lib.bases.principal import Principal, last_layer
-from interbasis.lib.covariance import Covariance
+from interbasis.lib.jacobians import Jacobians
 from interbasis.network.jacobian_gram import JacobianGram
-from interbasis.network.network import NodeLayer
 from interbasis.numerics.linalg import Floor
 
 LayerGram = Callable[[int, LayerBasis, Tensor | None], JacobianGram]
@@ -46,49 +44,45 @@ class WhitenedBasis(FeatureBasis):
     ) -> LayerBasis:
         """The features of one layer; ``key`` (seed, layer) is for whatever is random."""
 
-    def grams(self, jacobians: JacobianSource, last: LayerBasis) -> LayerGram:
+    def grams(self, jacobians: Jacobians, last: LayerBasis) -> LayerGram:
         """Return the function that computes M′, here of Jacobians to the features of the next layer."""
         return lambda index, following, deviation: jacobians.to_next(
             index, None if following.identity else following.transform, deviation
         )
 
-    def fit(
-        self,
-        nodes: Sequence[NodeLayer],
-        covariances: Sequence[Covariance],
-        jacobians: JacobianSource,
-        settings: FitSettings,
-    ) -> list[LayerBasis]:
-        decide = decide_alone if settings.executor is None else settings.executor.decide
-        if settings.end is None:
-            end = partial(last_layer, nodes[-1], covariances[-1], settings.rotate_last)
+    def fit(self, inputs: FitInputs) -> list[LayerBasis]:
+        decide = inputs.jacobians.executor.decide
+        if inputs.end is None:
+            end = partial(last_layer, inputs.nodes[-1], inputs.covariances[-1], inputs.rotate_last)
             layers = load_layers(decide("last layer", lambda: None, lambda _: dump_layers([end()])))
         else:
-            layers = [settings.end]
-        jacobian_gram = self.grams(jacobians, layers[0])
+            layers = [inputs.end]
+        jacobian_gram = self.grams(inputs.jacobians, layers[0])
         deviation: Tensor | None = None
-        for index in reversed(range(len(nodes) - 1)):
+        for index in reversed(range(len(inputs.nodes) - 1)):
             state = decide(
                 f"layer {index}",
                 partial(jacobian_gram, index, layers[0], deviation),
-                partial(self._layer, nodes[index], covariances[index], settings, index),
+                partial(self._layer, inputs, index),
             )
             layers = load_layers(state) + layers
             deviation = state[0].get("deviation")
         return layers
 
-    def _layer(
-        self, node: NodeLayer, covariance: Covariance, settings: FitSettings, index: int, gram: JacobianGram
-    ) -> State:
+    def _layer(self, inputs: FitInputs, index: int, gram: JacobianGram) -> State:
         """The features of one layer, and how far they may be off, as a state.
 
         One process computes it for all: decompositions on other processors may differ in their last bits, and
         eigenvectors of nearly equal eigenvalues by far more.
         """
-        principal = Principal.from_covariance(node, covariance, settings.variance_floor)
-        if settings.isolate_largest:
+        config = inputs.config
+        principal = Principal.from_covariance(
+            inputs.nodes[index], inputs.covariances[index], config.variance_floor
+        )
+        if config.isolate_largest:
             principal = principal.with_largest_alone()
-        layer = self.turn(principal, gram, settings.jacobian_floor, (settings.seed, settings.first + index))
+        key = config.seed, inputs.jacobians.first + index
+        layer = self.turn(principal, gram, config.jacobian_floor, key)
         layer, deviation = with_errors(layer, gram, self.turned_by_jacobians)
         tensors, values = dump_layers([layer])
         return tensors if deviation is None else tensors | {"deviation": deviation}, values

@@ -1,12 +1,14 @@
 """The non-linear cores of sections, one small file each."""
 
-from interbasis.network.cores.abilities import ClosedFormSquares, FastAblation, SamplesQueries
 from interbasis.network.cores.attention import Attention, AttentionShape, Rotary
 from interbasis.network.cores.core import (
+    ClosedFormSquares,
     Core,
     Counted,
+    FastAblation,
     Moments,
     PassCore,
+    SamplesQueries,
     StatisticsCore,
     Sums,
     take_positions,

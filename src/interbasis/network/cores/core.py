@@ -3,18 +3,22 @@
 A section is F(f) = P f + B · core(A f). With N_st = ∂core_s/∂u_t, u = A f, the basis needs two sums over
 the data, Σ N_ss and Σ_st N_stᵀ Q N_st, and the edges need Σ_t N_st A_j f_jt for every input feature j.
 Everything else about a section is linear and lives in `network.Section`. What only some cores can do beyond
-that is in `abilities.py`.
+that are interfaces of their own, which are checked for with ``isinstance``: `ClosedFormSquares`,
+`SamplesQueries`, `FastAblation`.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from interbasis.numerics.integration import Rule
+
+if TYPE_CHECKING:
+    from interbasis.network.cores.squares import Squares
 
 Sums = dict[str, Tensor]
 """Sums over data by name; those of other data are added entry by entry."""
@@ -54,6 +58,17 @@ class Counted(NamedTuple):
     def both(self) -> Tensor:  # [n, T], bool
         """Positions that count as input and as output."""
         return (self.inputs * self.outputs).bool()
+
+
+class Matrices(Protocol):
+    """The matrices of a section, F(f) = P f + B · core(A f)."""
+
+    @property
+    def skip(self) -> Tensor: ...  # P [d_out, d_in]
+    @property
+    def read(self) -> Tensor: ...  # A [c_in, d_in]
+    @property
+    def write(self) -> Tensor: ...  # B [d_out, c_out]
 
 
 class Core(ABC):
@@ -143,18 +158,51 @@ class PassCore(Core):
 
     @abstractmethod
     def batch_sums(
-        self,
-        u: Tensor,
-        outputs: slice,
-        metric: Tensor,
-        signs: Tensor | None,
-        counted: Counted | None = None,
+        self, u: Tensor, outputs: slice, metric: Tensor, signs: Tensor | None, counted: Counted | None = None
     ) -> Sums:
         """Sums over the batch from which `moments` follow for this metric.
 
         ``signs`` [n, S, R] are stochastic sources, for cores that need them. Of ``counted`` tokens alone, for
         cores that mix positions; a core that does not is given those tokens and no others.
         """
+
+
+class ClosedFormSquares(ABC):
+    """Edges from a few sums over tokens, without the attributions of single ones."""
+
+    @abstractmethod
+    def squares(self, section: Matrices, rule: Rule) -> "Squares":
+        """The sums of ``section``, whose core this is, in the coordinates of two bases."""
+
+
+class SamplesQueries(ABC):
+    """Outputs at some of the positions and sums over them, which depend on other positions too."""
+
+    @abstractmethod
+    def at(self, u: Tensor, positions: Tensor) -> Tensor:
+        """core(u) at the output positions [n, S], each sample's own; u [n, T, c_in] -> [n, S, c_out]."""
+
+    @abstractmethod
+    def sums_at(self, u: Tensor, positions: Tensor, metric: Tensor, counted: Counted | None = None) -> Sums:
+        """`PassCore.batch_sums` over the output positions [n, S], each sample's own."""
+
+    @abstractmethod
+    def signed_attributions_at(
+        self, u: Tensor, f: Tensor, read: Tensor, positions: Tensor, rule: Rule, signs: Tensor
+    ) -> Tensor:
+        """`Core.signed_attributions` at the output positions [n, S], each sample's own, in order."""
+
+
+class FastAblation(ABC):
+    """B · core(u) by short cuts, for rows B [rows, c_out] of the write matrix; None if none is shorter."""
+
+    @abstractmethod
+    def written_from(self, f: Tensor, read: Tensor, outputs: slice, write: Tensor) -> Tensor | None:
+        """B · core(A f) for few input features, f [n, T, r] and read A [c_in, r] -> [n, S, rows]."""
+
+    @abstractmethod
+    def written_from_table(self, rows: Tensor, index: Tensor, outputs: slice, write: Tensor) -> Tensor | None:
+        """B · core(rows[index]) for few different tokens, rows [U, c_in] and index [n, T] -> [n, S, rows]."""
 
 
 def _token_blocks(samples: int, outputs: slice) -> Iterator[tuple[slice, slice, int]]:

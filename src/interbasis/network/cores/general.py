@@ -52,18 +52,12 @@ class General(PassCore):
         return like.new_zeros(()) if known is None else known(like)
 
     def batch_sums(
-        self,
-        u: Tensor,
-        outputs: slice,
-        metric: Tensor,
-        signs: Tensor | None,
-        counted: Counted | None = None,
+        self, u: Tensor, outputs: slice, metric: Tensor, signs: Tensor | None, counted: Counted | None = None
     ) -> Sums:
         if not self.mixes_positions:  # every token by itself: one backward pass per coordinate does for all
             u, outputs, signs = u[:, outputs].flatten(0, 1)[:, None], slice(0, 1), None
         weights = None if counted is None else (counted.inputs, counted.outputs[:, outputs])
-        section = autograd.Mixing(lambda u: self(u, outputs), outputs)
-        local, gram = autograd.moments(section, u, metric, signs, weights)
+        local, gram = autograd.moments(lambda u: self(u, outputs), outputs, u, metric, signs, weights)
         return {"local": local, "gram": gram}
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:

@@ -35,12 +35,7 @@ class HeadNorm(PassCore):
         return (heads * (_mean_square(heads) + self.epsilon).rsqrt()).flatten(-2)
 
     def batch_sums(
-        self,
-        u: Tensor,
-        outputs: slice,
-        metric: Tensor,
-        signs: Tensor | None,
-        counted: Counted | None = None,
+        self, u: Tensor, outputs: slice, metric: Tensor, signs: Tensor | None, counted: Counted | None = None
     ) -> Sums:
         """Compute exact sums, whatever the signs."""
         heads = self._heads(u, outputs)  # [tokens, H, h]

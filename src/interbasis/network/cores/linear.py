@@ -1,16 +1,10 @@
 """No core at all: the section is its skip, F(f) = P f."""
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
-from interbasis.network.cores.abilities import ClosedFormSquares
-from interbasis.network.cores.core import Moments, StatisticsCore, Sums
+from interbasis.network.cores.core import ClosedFormSquares, Matrices, Moments, StatisticsCore, Sums
 from interbasis.network.cores.squares import LinearSquares, Squares
 from interbasis.numerics.integration import Rule
-
-if TYPE_CHECKING:
-    from interbasis.network.network import Section
 
 
 class Linear(StatisticsCore, ClosedFormSquares):
@@ -34,5 +28,5 @@ class Linear(StatisticsCore, ClosedFormSquares):
     def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
         return u  # [tokens, 0]
 
-    def squares(self, section: "Section", rule: Rule) -> Squares:
+    def squares(self, section: Matrices, rule: Rule) -> Squares:
         return LinearSquares(section)

@@ -1,20 +1,15 @@
 """core(v, u) = u / √(v + ε): the division of a layer norm or an RMS norm."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from interbasis.base.devices import double, double_sum
-from interbasis.network.cores.abilities import ClosedFormSquares
-from interbasis.network.cores.core import Moments, StatisticsCore, Sums
+from interbasis.network.cores.core import ClosedFormSquares, Matrices, Moments, StatisticsCore, Sums
 from interbasis.network.cores.squares import Squares
 from interbasis.numerics.integration import Rule
 from interbasis.numerics.linalg import symmetric_product
-
-if TYPE_CHECKING:
-    from interbasis.network.network import Section
 
 
 class Normalize(StatisticsCore, ClosedFormSquares):
@@ -84,7 +79,7 @@ class Normalize(StatisticsCore, ClosedFormSquares):
         a, b = self._slopes(v, rule)
         return torch.cat([b * (u * cotangents).sum(1, keepdim=True), a * cotangents], dim=1)
 
-    def squares(self, section: "Section", rule: Rule) -> Squares:
+    def squares(self, section: Matrices, rule: Rule) -> Squares:
         return NormalizeSquares(section, lambda v: self._slopes(v, rule))
 
 
@@ -98,7 +93,7 @@ class NormalizeSquares(Squares):
 
     count = 3
 
-    def __init__(self, section: "Section", slopes: Callable[[Tensor], tuple[Tensor, Tensor]]):
+    def __init__(self, section: Matrices, slopes: Callable[[Tensor], tuple[Tensor, Tensor]]):
         super().__init__(section)
         self.slopes = slopes
         read = double(section.read)

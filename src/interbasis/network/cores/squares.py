@@ -1,15 +1,16 @@
 """Σ A² of a section over its tokens from sums that are small, for cores that do not mix positions."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from interbasis.base.devices import double, sums_device
+from interbasis.network.cores.core import Matrices, Sums
 
-if TYPE_CHECKING:
-    from interbasis.network.network import Section
+MAX_ELEMENTS = 2**22
+"""Numbers that the sums of some sequences may hold at once."""
 
 
 class Squares(ABC):
@@ -17,6 +18,11 @@ class Squares(ABC):
 
     Sums over tokens are then a few vectors [r_in]. Some columns j may have no such form: for these the sums
     are [r_out] each. All of it is in float64, in the coordinates of two bases.
+
+    Squares of single tokens are exact, so that an estimate from sampled positions is off by their choice
+    alone. With X₁ and X₂ the sums over every other one of a sequence's positions, those of neighbouring
+    stretches, X₁ + X₂ is the estimate, and E (X₁ − X₂)² = Var(X₁ + X₂) + (E X₁ − E X₂)²: its error, and no
+    less than that.
     """
 
     count: int
@@ -24,7 +30,7 @@ class Squares(ABC):
     columns: Tensor
     """The features j that have no such form, [c]."""
 
-    def __init__(self, section: "Section"):
+    def __init__(self, section: Matrices):
         self.section = section
         self.columns = torch.zeros(0, dtype=torch.long, device=sums_device(section.skip.device))
 
@@ -39,6 +45,45 @@ class Squares(ABC):
     def at_columns(self, f: Tensor, weights: Tensor) -> Tensor:
         """Σ_t w_t A_ij² of the other columns, [n, k, r_out, c]."""
         return weights.new_zeros(*weights.shape[:2], len(self.section.skip), 0)
+
+    def token_sums(self, f: Tensor) -> Sums:  # [tokens, r_in]
+        """Sums over tokens: ``terms`` Σ s [m, r_in], and ``whole`` Σ A² of the other columns, [r_out, c]."""
+        f, weights = f[None], torch.ones(1, 1, len(f)).to(self.columns.device, torch.float64)
+        return {"terms": self.terms(f, weights)[0, 0], "whole": self.at_columns(f, weights)[0, 0]}
+
+    def sampled_sums(self, f: Tensor, weights: Tensor) -> Iterator[Sums]:  # [n, Q, r_in], [n, Q]
+        """Yield `token_sums` of sampled positions, weighted by how many positions each stands for.
+
+        Beside them are ``spread`` Σ (s₁ − s₂)(s₁ − s₂)ᵀ over sequences, [m, m, r_in], and ``whole_variance``
+        [r_out, c].
+        """
+        weights = double(weights)
+        every_other = torch.arange(f.shape[1], device=weights.device) % 2 == 0
+        halves = torch.stack([weights * every_other, weights * ~every_other], dim=1)
+        rows, columns = len(self.section.skip), len(self.columns)
+        samples = max(1, MAX_ELEMENTS // max(1, 2 * (self.count * f.shape[2] + rows * columns)))
+        for part, part_weights in zip(f.split(samples), halves.split(samples), strict=True):
+            terms, whole = self.terms(part, part_weights), self.at_columns(part, part_weights)
+            difference = terms[:, 0] - terms[:, 1]  # [n, m, r_in]
+            yield {
+                "terms": terms.sum((0, 1)),
+                "whole": whole.sum((0, 1)),
+                "spread": torch.einsum("nlj,nmj->lmj", difference, difference),
+                "whole_variance": (whole[:, 0] - whole[:, 1]).square().sum(0),
+            }
+
+    def square(self, sums: Sums) -> Tensor:  # [r_out, r_in]
+        """Σ A²."""
+        total = combined(self.factors(), sums["terms"])
+        return total.index_copy_(1, self.columns, sums["whole"]).clamp_min_(0)
+
+    def variance(self, sums: Sums) -> Tensor:  # [r_out, r_in]
+        """Variance of the estimate of Σ A² from sampled positions."""
+        factors = self.factors()
+        total = torch.zeros_like(factors[0])
+        for factor, spread in zip(factors, sums["spread"], strict=True):
+            total.addcmul_(factor, combined(factors, spread))
+        return total.index_copy_(1, self.columns, sums["whole_variance"]).clamp_min_(0)
 
 
 def combined(factors: list[Tensor], terms: Tensor) -> Tensor:  # [r_out, r_in] each, [m, r_in]
@@ -66,7 +111,7 @@ class VarianceSquares(Squares):
 
     count = 3
 
-    def __init__(self, section: "Section", slope: float):
+    def __init__(self, section: Matrices, slope: float):
         super().__init__(section)
         self.slope = slope
 

@@ -1,18 +1,12 @@
 """core(u) = mean square of u: the variance that a layer norm divides by."""
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
 from interbasis.base.devices import double_sum
-from interbasis.network.cores.abilities import ClosedFormSquares
-from interbasis.network.cores.core import Moments, StatisticsCore, Sums
+from interbasis.network.cores.core import ClosedFormSquares, Matrices, Moments, StatisticsCore, Sums
 from interbasis.network.cores.squares import Squares, VarianceSquares
 from interbasis.numerics.integration import Rule
 from interbasis.numerics.linalg import symmetric_product
-
-if TYPE_CHECKING:
-    from interbasis.network.network import Section
 
 
 class Variance(StatisticsCore, ClosedFormSquares):
@@ -48,7 +42,7 @@ class Variance(StatisticsCore, ClosedFormSquares):
     def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
         return self._slope(rule) * u * cotangents
 
-    def squares(self, section: "Section", rule: Rule) -> Squares:
+    def squares(self, section: Matrices, rule: Rule) -> Squares:
         return VarianceSquares(section, self._slope(rule))
 
     def _slope(self, rule: Rule) -> float:

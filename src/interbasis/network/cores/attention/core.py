@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from interbasis.base.memory import elements_within
-from interbasis.network.cores.abilities import FastAblation, SamplesQueries
-from interbasis.network.cores.attention import edges, rotary_moments, short_cuts
+from interbasis.network.cores.attention import edges, rotary_moments
 from interbasis.network.cores.attention.heads import AttentionShape, Heads
 from interbasis.network.cores.attention.moments import HeadSums, add_block, value_products
-from interbasis.network.cores.core import Counted, Moments, PassCore, Sums
+from interbasis.network.cores.attention.short_cuts import ShortCuts
+from interbasis.network.cores.core import Counted, Moments, PassCore, SamplesQueries, Sums
 from interbasis.numerics.integration import Rule
 
 MAX_QUERIES_PER_BLOCK = 128
@@ -32,7 +32,7 @@ MAX_PATTERN_ELEMENTS = 2**25
 """Elements of the patterns that are held at once where rotary positions turn queries and keys."""
 
 
-class Attention(PassCore, SamplesQueries, FastAblation):
+class Attention(ShortCuts, PassCore, SamplesQueries):
     """u = [q | k | v], queries heads · h wide, keys and values groups · h; core(u) = z, heads · h wide.
 
     For one head, query s and key t, with a = softmax pattern, z_s = Σ_u a_su v_u, k̄_s = Σ_u a_su k_u,
@@ -85,23 +85,12 @@ class Attention(PassCore, SamplesQueries, FastAblation):
     def at(self, u: Tensor, positions: Tensor) -> Tensor:
         return Heads.from_read_outs(self.shape, u, positions).mixed_values().permute(1, 2, 0, 3).flatten(2)
 
-    def written_from(self, f: Tensor, read: Tensor, outputs: slice, write: Tensor) -> Tensor | None:
-        return short_cuts.written_from_features(self.shape, f, read, outputs, write)
-
-    def written_from_table(self, rows: Tensor, index: Tensor, outputs: slice, write: Tensor) -> Tensor | None:
-        return short_cuts.written_from_table(self.shape, rows, index, outputs, write)
-
     def _heads(self, u: Tensor, outputs: slice) -> Heads:
         seen = outputs.stop if self.shape.causal else u.shape[1]
         return Heads.from_read_outs(self.shape, u[:, :seen], _positions(u, outputs))
 
     def batch_sums(
-        self,
-        u: Tensor,
-        outputs: slice,
-        metric: Tensor,
-        signs: Tensor | None,
-        counted: Counted | None = None,
+        self, u: Tensor, outputs: slice, metric: Tensor, signs: Tensor | None, counted: Counted | None = None
     ) -> Sums:
         """Compute exact sums, whatever the signs: the closed form needs no sources."""
         return self.sums_at(u, _positions(u, outputs), metric, counted)

@@ -5,8 +5,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from interbasis.network.cores.attention.causal_blocks import CausalBlocks, FeatureColumns
-from interbasis.network.cores.attention.heads import Heads
+from interbasis.network.cores.attention.heads import CausalBlocks, FeatureColumns, Heads
 from interbasis.network.cores.attention.rotary_edges import FewQueries, add_brackets, are_few, moved_by_keys
 
 ALIGNED = 16

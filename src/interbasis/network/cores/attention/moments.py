@@ -30,21 +30,10 @@ class HeadSums:
     @classmethod
     def zero(cls, shape: AttentionShape, like: Tensor) -> "HeadSums":
         heads, groups, square = shape.heads, shape.groups, (shape.width, shape.width)
-
-        def zeros(*shape: int) -> Tensor:
-            return batch_sums(*shape, like=like)
-
-        return cls(
-            pattern=zeros(heads, heads),
-            diagonal=zeros(heads),
-            local_k=zeros(heads, *square),
-            local_q=zeros(heads, *square),
-            vk=zeros(heads, heads, *square),
-            vq=zeros(heads, heads, *square),
-            kk=zeros(groups, groups, *square),
-            kq=zeros(groups, heads, *square),
-            qq=zeros(heads, heads, *square),
-        )
+        single, pairs = (heads, *square), (heads, heads, *square)
+        by_groups = (groups, groups, *square), (groups, heads, *square)
+        sizes = [(heads, heads), (heads,), single, single, pairs, pairs, *by_groups, pairs]
+        return cls(*(batch_sums(*size, like=like) for size in sizes))
 
     def assemble(self, metric: Tensor, shape: AttentionShape) -> Moments:
         heads, width, groups = shape.heads, shape.width, shape.groups

@@ -15,8 +15,7 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from interbasis.network.cores.attention.causal_blocks import CausalBlocks, FeatureColumns
-from interbasis.network.cores.attention.heads import AttentionShape, Heads
+from interbasis.network.cores.attention.heads import AttentionShape, CausalBlocks, FeatureColumns, Heads
 
 MAX_PRODUCT_ELEMENTS = 2**19
 """Elements of a product that is used at once: few enough to stay in the cache."""
