@@ -20,6 +20,7 @@ from torch import Tensor
 from interbasis.base.errors import InterbasisError
 from interbasis.compute.checkpoints import Checkpoint, State
 from interbasis.dictionaries.dictionary import Dictionary
+from interbasis.dictionaries.jacobian_penalty import PointwiseMap, jacobian_penalty
 from interbasis.dictionaries.metrics import power
 from interbasis.dictionaries.settings import TrainSettings
 from interbasis.dictionaries.sparse_codes import SparseCode
@@ -66,12 +67,13 @@ class Parameters:
         """
         g = difference * (-2 / len(y))
         du = z.with_values(torch.where(z.values > 0, z.products(g, self.decoder), 0.0))
+        encoder, encoder_bias, bias = self.encoder_gradients(y, du)
+        return [encoder, encoder_bias, z.transposed_times(g), bias + g.sum(0) if with_bias else bias]
+
+    def encoder_gradients(self, y: Tensor, du: SparseCode) -> tuple[Tensor, Tensor, Tensor]:
+        """∂E [K, d], ∂c [K] and ∂b [d] from ∂u."""
         total = du.sum_over_tokens()
-        bias = -total @ self.encoder
-        return [
-            du.transposed_times(y - self.bias), total, z.transposed_times(g),
-            bias + g.sum(0) if with_bias else bias,
-        ]  # fmt: skip
+        return du.transposed_times(y - self.bias), total, -total @ self.encoder
 
 
 def fit(
@@ -111,6 +113,59 @@ def fit(
     return trainer.dictionary()
 
 
+def fit_pair(
+    activations: tuple[Tensor, Tensor],
+    metrics: tuple[Tensor, Tensor],
+    section: PointwiseMap,
+    settings: TrainSettings,
+    weight: float,
+    progress: Callable[[int, float, float], None] = lambda step, loss, penalty: None,
+) -> tuple[Dictionary, Dictionary]:
+    """Train dictionaries of two neighbouring layers whose Jacobian is sparse (Farnik et al. 2025).
+
+    Args:
+        activations: x and x′ [tokens, d] of both layers at the same tokens, float32.
+        metrics: H and H′ of their errors.
+        section: The MLP between the streams.
+        settings: Size and course of both trainings.
+        weight: Weight of the mean |J_ij| beside the sum of both errors.
+        progress: Called with the step, the sum of the errors and the penalty.
+
+    Returns:
+        Both dictionaries. Unfinished work is not stored.
+
+    Raises:
+        InterbasisError: The tokens are not the same, or features are not counted per token.
+    """
+    if len(activations[0]) != len(activations[1]) or settings.kind != "topk":
+        raise InterbasisError(
+            "a penalty on Jacobians requires topk and the same tokens at both layers, received "
+            f"{settings.kind}, {len(activations[0])} and {len(activations[1])} tokens"
+        )
+    source, target = (
+        _Trainer(x, _Coordinates.from_activations(x, metric), settings, Checkpoint())
+        for x, metric in zip(activations, metrics, strict=True)
+    )
+    at, to = source.coordinates, target.coordinates
+    between = section.to(torch.float64)
+    between = between.in_coordinates(at.scale * at.inverse, at.mean, to.root / to.scale).to(torch.float32)
+    for step in range(settings.steps):
+        first, second = source.begin(step), target.begin(step)  # the same tokens: drawn by seed and step
+        p = jacobian_penalty(
+            between, first.z, source.parameters.decoder, source.parameters.bias, second.z,
+            target.parameters.encoder,
+        )  # fmt: skip
+        du = first.z.with_values(torch.where(first.z.values > 0, p.values, 0.0))
+        encoder, encoder_bias, bias = source.parameters.encoder_gradients(first.y, du)
+        more = encoder, encoder_bias, p.decoder, p.bias + bias
+        first.gradients = [g + weight * m for g, m in zip(first.gradients, more, strict=True)]
+        second.gradients[0] = second.gradients[0] + weight * p.encoder
+        source.finish(first, step)
+        target.finish(second, step)
+        progress(step + 1, first.loss + second.loss, p.value.item())
+    return source.dictionary(), target.dictionary()
+
+
 @dataclass(frozen=True, eq=False)
 class _Coordinates:
     """y = root (x − mean) / scale."""
@@ -131,6 +186,17 @@ class _Coordinates:
 
     def __call__(self, x: Tensor) -> Tensor:
         return (x - self.mean.float()) @ (self.root / self.scale).float()
+
+
+@dataclass
+class _StepWork:
+    """Gradients of one step, before it is taken."""
+
+    y: Tensor  # [B, d]
+    z: SparseCode
+    gradients: list[Tensor]
+    loss: float
+    dead: int
 
 
 class _Trainer:
@@ -159,8 +225,12 @@ class _Trainer:
             self.checkpoint.save(step + 1, self._state)
             progress(step + 1, self.loss, self.dead)
 
-    @torch.no_grad()
     def _step(self, step: int) -> tuple[float, int]:
+        return self.finish(self.begin(step), step)
+
+    @torch.no_grad()
+    def begin(self, step: int) -> "_StepWork":
+        """Draw tokens, and find the gradients of the error."""
         y = self._batch(step)
         u = self.parameters.preactivations(y)
         z, dead = self._code(u), (self.idle > IDLE_STEPS).nonzero()[:, 0]
@@ -171,10 +241,15 @@ class _Trainer:
             unexplained = difference - revived.times(self.parameters.decoder)
             more = self.parameters.gradients(y, revived, unexplained, with_bias=False)
             gradients = [g + DEAD_WEIGHT * m for g, m in zip(gradients, more, strict=True)]
-        self._adam(gradients, step)
+        return _StepWork(y, z, gradients, difference.square().sum(1).mean().item(), len(dead))
+
+    @torch.no_grad()
+    def finish(self, work: "_StepWork", step: int) -> tuple[float, int]:
+        """Take a step along the gradients."""
+        self._adam(work.gradients, step)
         self.idle += 1
-        self.idle[z.features] = 0
-        return difference.square().sum(1).mean().item(), len(dead)
+        self.idle[work.z.features] = 0
+        return work.loss, work.dead
 
     def _batch(self, step: int) -> Tensor:  # [B, d]
         generator = torch.Generator().manual_seed(self.settings.seed * 2**20 + step)
