@@ -80,7 +80,7 @@ class Study:
         for layer, active, seed, metric in self.jobs():
             file = self.out / "jobs" / f"{layer}-{active}-{metric}-{seed}.json"
             claim = file.with_suffix(".working")
-            if file.exists() or not _claim(claim):
+            if file.exists() or not claim_job(claim):
                 continue
             try:
                 write_text_atomically(file, json.dumps(self.job(graph, layer, active, seed, metric)) + "\n")
@@ -129,7 +129,7 @@ class Study:
             print(f"{layer} {active:>3}: " + "   ".join(cells))
 
 
-def _claim(file: Path) -> bool:
+def claim_job(file: Path) -> bool:
     """Take a job that no running process has."""
     try:
         os.close(os.open(file, os.O_CREAT | os.O_EXCL))
