@@ -554,9 +554,10 @@ def score_tables(result: "FolderScores") -> Parts:
         for layer, score in result.scores.items()
     ]  # fmt: skip
     note = (
-        "Rise of the loss where the layer is replaced by its reconstruction; recovered: what that leaves of "
-        "the loss that replacing the layer by its mean costs. L0: active features of a token. Dead: features "
-        "that no token of these data activates. Left out: tokens of a large norm, which stay as they are.\n"
+        "Rise of the loss where the layer is replaced by its reconstruction; recovered: the share of the "
+        "loss that replacing the layer by its mean costs and the reconstruction does not. L0: active "
+        "features of a token. Dead: features that no token of these data activates. Left out: tokens of a "
+        "large norm, which stay as they are.\n"
     )
     head = ("layer", "loss", "rise", "recovered", "L0", "dead", "variance explained", "left out")
     return [ResultTable.from_cells("Scores of dictionaries", head, rows, note)]
