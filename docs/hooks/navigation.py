@@ -12,7 +12,7 @@ CHILDREN = {
         "results/ablations", "results/stored_graphs", "results/reproduction_modadd",
         "results/reproduction_cifar10", "results/tinystories", "results/cifar10_features",
         "results/cifar10_conv", "results/real_models", "results/smollm2",
-        "results/known", "results/float32", "results/benchmarks",
+        "results/known", "results/dictionaries", "results/float32", "results/benchmarks",
     ],
 }  # fmt: skip
 """Pages below a page; those in a folder of the same name follow, whether named here or not."""

@@ -23,12 +23,13 @@ from interbasis.base.version import VERSION
 COMMANDS = {
     "First steps": ("demo", "doctor"),
     "From a model to its graph": ("show", "plan", "build", "shards", "merge"),
+    "More features than dimensions": ("dictionary",),
     "What matters": ("ablate", "curves", "modules"),
     "What it means": ("features", "trace", "steer", "view"),
     "What may be claimed": ("yardstick", "controls", "compare", "report", "figures", "export"),
 }
 """In groups, in the order of work; command NAME is the function NAME in the module NAME."""
-RESUMING = {"build", "ablate", "features", "controls", "yardstick"}
+RESUMING = {"build", "ablate", "features", "controls", "yardstick", "dictionary train", "dictionary describe"}
 """Commands that resume when they are run again."""
 PLUGINS = "interbasis.commands"
 """Entry points of other packages: modules with COMMANDS and RESUMING as above, and a module per command."""
@@ -53,9 +54,12 @@ def command_groups() -> list[tuple[str, str, tuple[str, ...]]]:
 def _first_line(package: str, name: str) -> str:
     """First line of a command's help, read without importing its module, which takes time."""
     file = Path(sys.modules[package].__file__ or "").with_name(f"{name}.py")
-    body = ast.parse(file.read_text(encoding="utf-8")).body
-    functions = (node for node in body if isinstance(node, ast.FunctionDef) and node.name == name)
-    return (ast.get_docstring(next(functions)) or "").partition("\n")[0]
+    module = ast.parse(file.read_text(encoding="utf-8"))
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return (ast.get_docstring(node) or "").partition("\n")[0]
+    line = (ast.get_docstring(module) or "").partition("\n")[0].partition(": ")[2]  # of commands inside it
+    return line[:1].upper() + line[1:]
 
 
 def _make_app(listing: bool = False) -> App:
@@ -162,7 +166,8 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         disable_end_notice()
         resuming = RESUMING.union(*(plugin.RESUMING for plugin in plugins()))
-        resumes = "; the same command resumes" if resuming.intersection(arguments[:1]) else ""
+        called = {" ".join(arguments[:words]) for words in (1, 2)}
+        resumes = "; the same command resumes" if resuming & called else ""
         print(f"interrupted{resumes}", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # whoever read the output has had enough, as head has

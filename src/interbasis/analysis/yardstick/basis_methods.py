@@ -16,7 +16,7 @@ from interbasis.analysis.yardstick.codes import (
 from interbasis.analysis.yardstick.metric_code import metric_code, principal_code, random_code
 from interbasis.base.records import Basis
 from interbasis.compute.executor import Clock
-from interbasis.dictionaries.metrics import lib_gram
+from interbasis.dictionaries.metrics import basis_gram
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.lib.bases import BASES
 from interbasis.lib.build import build
@@ -59,7 +59,7 @@ class BasisMethod:
         mean, covariance = layer.mean[columns], back * layer.eigenvalues[first:] @ back.T
         if self.name == "pca":
             return principal_code(columns, mean, covariance)
-        metric = lib_gram(layer, columns)
+        metric = basis_gram(layer, columns)
         if self.name == "random":
             return random_code(columns, mean, covariance, metric, key)
         return metric_code(columns, mean, covariance, metric)
