@@ -141,8 +141,7 @@ class PositionwiseEdges(IncomingEdges):
         self.source = source
         self.positions = nodes.positions + section.positions_out(len(source.f)).start
         g = target.cotangents(nodes.features)
-        u = section.read_outs(source.f[self.positions])
-        self.gradient = g @ section.skip + section.core.pull_back(u, g @ section.write, rule) @ section.read
+        self.gradient = section.pull_back(source.f[self.positions], g[:, None], rule)[:, 0]
         self.edges = source.on_features(self.gradient) * source.features[self.positions]  # [k, r]
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:

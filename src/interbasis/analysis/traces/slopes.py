@@ -73,7 +73,8 @@ def slope_before(section: Section, f: Tensor, slope: Tensor, rule: Rule) -> Tens
         return back + _through_attention(section, f, inner, rule)
     if section.core.mixes_positions:
         return back + _by_autograd(section, f, inner, rule)
-    back[outputs] += section.core.pull_back(section.read_outs(f[outputs]), inner, rule) @ section.read
+    pulled = section.core.pull_back(section.read_outs(f[outputs]), inner[:, None], rule)[:, 0]
+    back[outputs] += pulled @ section.read
     return back
 
 

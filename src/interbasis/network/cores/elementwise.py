@@ -84,7 +84,10 @@ class Elementwise(StatisticsCore):
         return (sums * read).permute(2, 0, 1, 3).flatten(1, 2)
 
     def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
-        return self.mean_slope(u, rule) * cotangents
+        return self.mean_slope(u, rule)[:, None] * cotangents
+
+    def push_forward(self, u: Tensor, tangents: Tensor, rule: Rule) -> Tensor:
+        return self.mean_slope(u, rule)[:, None] * tangents
 
     def _tokens(self, u: Tensor, f: Tensor, outputs: slice, rule: Rule) -> tuple[Tensor, Tensor]:
         return self.mean_slope(u[:, outputs], rule).flatten(0, 1), f[:, outputs].flatten(0, 1)

@@ -89,7 +89,11 @@ class Gated(StatisticsCore):
         return (gate + value).permute(2, 0, 1, 3).flatten(1, 2)
 
     def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
-        return self.mean_slopes(u, rule) * cotangents.tile(2)
+        return self.mean_slopes(u, rule)[:, None] * cotangents.tile(2)
+
+    def push_forward(self, u: Tensor, tangents: Tensor, rule: Rule) -> Tensor:
+        gate, value = (self.mean_slopes(u, rule)[:, None] * tangents).chunk(2, dim=-1)
+        return gate + value
 
     def _tokens(self, u: Tensor, f: Tensor, outputs: slice, rule: Rule) -> tuple[Tensor, Tensor]:
         return self.mean_slopes(u[:, outputs], rule).flatten(0, 1), f[:, outputs].flatten(0, 1)
