@@ -1,67 +1,20 @@
 """Attributions between dictionaries against automatic differentiation."""
 
-from functools import reduce
-
 import pytest
 import torch
-from torch import Tensor
 
 import interbasis
 from cases import seeded
 from interbasis.dictionaries.chain import Chain
-from interbasis.dictionaries.dictionary import Dictionary
 from interbasis.dictionaries.edges import SectionInDictionaries
-from interbasis.dictionaries.layers import REMAINDERS, DictionaryLayer
+from interbasis.dictionaries.layers import REMAINDERS
 from interbasis.network.cores.core import Core
 from interbasis.numerics.integration import rule
+from placed_dictionaries import by_autograd, placed
 from tiny_models import random_model
 
 TOKENS = torch.randint(0, 23, (2, 7), generator=torch.Generator().manual_seed(5))
 GRADIENT, QUADRATURE = rule("gradient"), rule("quadrature", 5)
-
-
-def dictionary(width: int, features: int, kind: str, seed: int, **more: object) -> Dictionary:
-    generator = seeded(seed)
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
-
-    threshold = 0.3 + 0.2 * normal(features).abs() if kind == "jumprelu" else None
-    return Dictionary(
-        normal(features, width), 0.1 * normal(features), 0.3 * normal(features, width), 0.1 * normal(width),
-        threshold=threshold, active=5 if kind == "topk" else None, **more,
-    )  # fmt: skip
-
-
-def placed(network, place: str, kind: str, seed: int, features: int = 40) -> DictionaryLayer:
-    """A dictionary of as many coordinates as the place has."""
-    if place.startswith("transcoder "):
-        place, width = place.split()[1], network.nodes[0].width - 1
-        generator = seeded(seed + 50)
-        skip = torch.randn(width, width, generator=generator, dtype=torch.float64)
-        hooks = {"hook": place, "output_hook": place.replace("mlp_in", "mlp_out"), "skip": skip}
-        return DictionaryLayer.from_network(network, place, dictionary(width, features, kind, seed, **hooks))
-    layer = place.replace("attn_out", "attn_in").replace("mlp_out", "mlp_in")
-    section = network.sections[network.layers.index(layer)]
-    width = section.target.width - 1 if layer != place else section.columns_seen
-    return DictionaryLayer.from_network(network, place, dictionary(width, features, kind, seed))
-
-
-def mean_jacobian(section, f: Tensor, integral) -> Tensor:
-    """∫dα ∂F/∂f at αf of one sample by autograd, [S, d_out, T, d_in]."""
-    total = 0.0
-    for node, weight in zip(integral.nodes, integral.weights, strict=True):
-        total = total + weight * torch.autograd.functional.jacobian(lambda x: section(x[None])[0], node * f)
-    return total
-
-
-def by_autograd(sections, activations, integral) -> Tensor:
-    """The product of the sections' mean Jacobians, [S, d_out, T, d_in]."""
-    if not sections:
-        f = activations[0]
-        return torch.eye(f.numel(), dtype=f.dtype).view(*f.shape, *f.shape)
-    jacobians = [mean_jacobian(s, f, integral) for s, f in zip(sections, activations, strict=False)]
-    return reduce(lambda total, more: torch.einsum("abtd,tdce->abce", more, total), jacobians)
 
 
 PLACES = [
@@ -104,13 +57,9 @@ def test_attributions_are_those_of_autograd(model, source, target, integral):
         index = torch.arange(2)
         assert expected[index, :, positions].sub(received).abs().max() <= 1e-10 * expected.abs().max()
         return
-    paths = chain.attributions(activations, vectors, rows, positions)
-    received = torch.zeros_like(expected)
-    for path, part in paths.items():
-        if path in ("skip", "query"):
-            received[torch.arange(2), :, positions] += part
-        else:
-            received += part
+    A = chain.attributions(activations, chain.push(activations, vectors), rows, positions)
+    received = A["anywhere"].unflatten(2, rows.shape[:2]).permute(2, 3, 0, 1).clone()
+    received[torch.arange(2), :, positions] += A["own"]
     assert (received - expected).abs().max() <= 1e-10 * expected.abs().max()
 
 
@@ -153,8 +102,9 @@ def test_a_block_is_complete(model):
     z, out = a.encode(before), b.encode(activations[-1])
     sample = [f[1] for f in activations]
     positions = torch.arange(7)
-    paths = chain.attributions(sample, a.split(z, before, before)[1], b.rows(out.indices[1]), positions)
-    total = paths["skip"].sum(-1) + paths["query"].sum(-1) + (paths["value"] + paths["key"]).sum((-1, -2))
+    pushed = chain.push(sample, a.split(z, before, before)[1])
+    A = chain.attributions(sample, pushed, b.rows(out.indices[1]), positions)
+    total = A["own"].sum(-1) + A["anywhere"].sum((0, 1)).view(out.indices[1].shape)
     total = (total + b.dictionary.encoder_bias[out.indices[1]]) * out.real[1]
     assert (total - out.values[1]).abs().max() <= 1e-8 * out.values[1].abs().max()
 

@@ -74,56 +74,68 @@ class Chain:
             rows = section.pull_back(f, rows, self.rule)
         return rows @ vectors.mT
 
+    def push(self, activations: Sequence[Tensor], vectors: Tensor) -> "PushedVectors":
+        """Push vectors [T, M, d_0] at one sample's tokens forward to the attention of the chain.
+
+        ``activations`` are the sample's [T, d_l] at every node layer of the chain. With several attentions in
+        the chain, or a section of another kind that mixes positions, vectors stay where they are.
+        """
+        place = self._mixing[0]
+        attention = self.sections[place]
+        if len(self._mixing) != 1 or not isinstance(attention.core, Attention):
+            return PushedVectors(vectors, None)
+        for section, f in zip(self.sections[:place], activations, strict=False):
+            vectors = section.push_forward(f, vectors, self.rule)
+        return PushedVectors(vectors, attention.read_outs(vectors))
+
     def attributions(
-        self, activations: Sequence[Tensor], vectors: Tensor, rows: Tensor, positions: Tensor
+        self, activations: Sequence[Tensor], pushed: "PushedVectors", rows: Tensor, positions: Tensor
     ) -> dict[str, Tensor]:
-        """Attributions in one sample, by path; they add up.
+        """Attributions in one sample: from all positions, and the part that only a row's own position has.
 
         Args:
             activations: Activations [T, d_l] of the sample at every node layer of the chain.
-            vectors: Vectors [T, M, d_0] at the first.
+            pushed: Vectors at the first of them, as `push` returns them.
             rows: Rows [S, k, d_L] at positions of the last.
-            positions: These positions [S].
+            positions: These positions [S], in ascending order.
 
         Returns:
-            Through a single attention "value" and "key" [S, k, T, M] from all positions, "skip" and "query"
-            [S, k, M] from the row's own; else "total" [S, k, T, M].
+            "anywhere" [T', M, S·k] from the T' ≤ T positions that some row sees, and "own" [S, k, M].
         """
-        if len(self._mixing) != 1 or not isinstance(self.sections[self._mixing[0]].core, Attention):
-            return {"total": self._pulled(activations, vectors, rows, positions)}
+        paths = self.paths(activations, pushed, rows, positions)
+        if "total" in paths:
+            return {"anywhere": paths["total"], "own": rows.new_zeros(*rows.shape[:2], pushed.at.shape[1])}
+        return {"anywhere": paths["value"] + paths["key"], "own": paths["skip"] + paths["query"]}
+
+    def paths(
+        self, activations: Sequence[Tensor], pushed: "PushedVectors", rows: Tensor, positions: Tensor
+    ) -> dict[str, Tensor]:
+        """`attributions` by path: "value", "key" [T', M, S·k], "skip", "query" [S, k, M]; or "total"."""
+        if pushed.read is None:
+            return {"total": self._pulled(activations, pushed.at, rows, positions)}
         place = self._mixing[0]
-        for section, f in zip(self.sections[:place], activations, strict=False):
-            vectors = section.push_forward(f, vectors, self.rule)
-        attention = self.sections[place]
         later = self.sections[place + 1 :]
         for section, f in zip(reversed(later), reversed(activations[place + 1 : -1]), strict=True):
             positions = positions + section.positions_out(len(f)).start
             rows = section.pull_back(f[positions], rows, self.rule)
-        core = attention.core
+        attention, f = self.sections[place], activations[place]
+        core, queries = attention.core, positions + attention.positions_out(len(f)).start
         assert isinstance(core, Attention)
-        queries = positions + attention.positions_out(len(activations[place])).start
+        visible = int(queries.max()) + 1 if core.shape.causal else len(f)
         count = rows.shape[1]
-        u = attention.read_outs(activations[place][None])[0]
-        cotangents = (rows @ attention.write).flatten(0, 1)
         paths = QueryPaths.from_cotangents(
-            core.shape, u, cotangents, queries.repeat_interleave(count), self.rule
-        )
-        read = attention.read_outs(vectors)  # [T, M, c_in]
-        value, key = paths.on_tangents(read)
-        here = (rows @ attention.skip) @ vectors[queries].mT  # [S, k, M]
-        own = paths.query.unflatten(1, (-1, count)).permute(1, 2, 0, 3).flatten(2)  # [S, k, H·h]
-        query = own @ read[queries][..., : own.shape[-1]].mT
-        shape = (len(queries), count)
-        return {
-            "skip": here,
-            "query": query,
-            "value": value.unflatten(0, shape),
-            "key": key.unflatten(0, shape),
-        }
+            core.shape, attention.read_outs(f[None, :visible])[0], (rows @ attention.write).flatten(0, 1),
+            queries.repeat_interleave(count), self.rule,
+        )  # fmt: skip
+        value, key = paths.on_tangents(pushed.read[:visible])
+        skip = (rows @ attention.skip) @ pushed.at[queries].mT
+        of_query = paths.query.unflatten(1, (-1, count)).permute(1, 2, 0, 3).flatten(2)  # [S, k, H·h]
+        query = of_query @ pushed.read[queries][..., : of_query.shape[-1]].mT
+        return {"skip": skip, "query": query, "value": value, "key": key}
 
     def _pulled(
         self, activations: Sequence[Tensor], vectors: Tensor, rows: Tensor, positions: Tensor
-    ) -> Tensor:  # [S, k, T, M]
+    ) -> Tensor:  # [T, M, S·k]
         """Attributions by pulling rows back at all positions, a backward pass of the chain for each row."""
         flat = rows.flatten(0, 1)
         places = positions.repeat_interleave(rows.shape[1])
@@ -135,8 +147,16 @@ class Chain:
             pulled[torch.arange(len(g), device=g.device), at] = g
             for section, f in zip(reversed(self.sections), reversed(activations[:-1]), strict=True):
                 pulled = _pull_at_all_positions(section, f, pulled, self.rule)
-            blocks.append(torch.einsum("rtd,tmd->rtm", pulled, vectors))
-        return torch.cat(blocks).unflatten(0, rows.shape[:2])
+            blocks.append(torch.einsum("rtd,tmd->tmr", pulled, vectors))
+        return torch.cat(blocks, dim=2)
+
+
+@dataclass(frozen=True, eq=False)
+class PushedVectors:
+    """Vectors at the tokens of a sample, pushed forward to an attention."""
+
+    at: Tensor  # [T, M, d] at the attention's node layer, or at the chain's first
+    read: Tensor | None  # [T, M, c_in], what attention reads of them
 
 
 def _pull_at_all_positions(section: Section, f: Tensor, rows: Tensor, rule: Rule) -> Tensor:
