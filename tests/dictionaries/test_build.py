@@ -127,7 +127,7 @@ def test_a_graph_is_stored_and_read_again(tmp_path):
 def test_an_interrupted_build_resumes_to_the_same_bits(tmp_path, monkeypatch):
     network, calls = network_of("gpt2"), []
     monkeypatch.setattr("interbasis.compute.executor.FINE_CHUNK_BYTES", 1)
-    monkeypatch.setattr("interbasis.compute.checkpoints.SECONDS_BETWEEN_SAVES", 0.0, raising=False)
+    monkeypatch.setenv("INTERBASIS_SAVE_EVERY", "0")
     whole = graph_of(network)
     update = DictionaryEdgesPass.update
 
@@ -141,6 +141,7 @@ def test_an_interrupted_build_resumes_to_the_same_bits(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         graph_of(network, resume=tmp_path)
     again = graph_of(network, resume=tmp_path)
+    assert calls == [0, 1, 2, 2, 3, 4]
     for name, tensor in whole._tensors().items():
         assert torch.equal(tensor, again._tensors()[name])
 
