@@ -1,5 +1,7 @@
 """Descriptions and traces of dictionary features."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,6 +9,8 @@ import interbasis
 from interbasis.base.errors import InterbasisError
 from interbasis.compute.executor import Executor
 from interbasis.data.batches import Batches
+from interbasis.dictionaries.build import build_dictionary_graph
+from interbasis.dictionaries.checks import check_edges
 from interbasis.dictionaries.labels import FeatureTokensPass, describe, description_text
 from interbasis.dictionaries.layers import DictionaryLayer, place_dictionaries
 from interbasis.dictionaries.trace import trace_dictionaries
@@ -116,3 +120,17 @@ def test_edges_of_a_trace_are_those_of_autograd(network, tokens):
     assert edge.value == pytest.approx((slope[0, source.position, 1:] @ vector).item(), rel=1e-9)
     assert edge.paths is not None
     assert sum(edge.paths.values()) == pytest.approx(edge.value, rel=1e-9)
+
+
+@pytest.mark.parametrize(("source", "target"), [("ln1.0", "ln1.1"), ("mlp_in.0", "ln1.1")])
+def test_checks_of_edges_agree_where_changes_are_small(network, tokens, source, target):
+    """With decoders scaled down, predictions to first order are what interventions measure."""
+    small = dictionary(12, 40, "topk", 1)
+    places = {source: replace(small, decoder=1e-5 * small.decoder), target: dictionary(12, 40, "topk", 2)}
+    graph = build_dictionary_graph(network, tokens[:20], places, norm_limit=0, progress=False)
+    layers = place_dictionaries(network, places)
+    checks = check_edges(network, layers, graph.edges[0], tokens[20:], count=30)
+    assert checks.edges >= 20
+    assert checks.attributions.sign_agreement == 1
+    assert checks.attributions.correlation > 0.999
+    assert checks.weights.correlation < checks.attributions.correlation

@@ -8,6 +8,7 @@ attribution with the attention pattern frozen, without its key and query paths.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from torch import Tensor
 from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Measured, Record
 from interbasis.data.batches import Batches, Data
-from interbasis.dictionaries.chain import Chain
+from interbasis.dictionaries.chain import Chain, PushedVectors
 from interbasis.dictionaries.graph import SparseEdges
 from interbasis.dictionaries.layers import ActiveFeatures, DictionaryLayer
 from interbasis.dictionaries.trace import spearman
@@ -85,11 +86,11 @@ def check_edges(
         read = inner[-1 - len(target.through)][None]
         z, out = _first(source.encode(before)), _first(target.encode(read))
         vectors = source.split(z, before[0], inner[0])
-        waiting = [
-            edge
-            for edge in waiting
-            if not _check(edge, chain, target, (z, out, vectors, inner), rows, generator)
-        ]
+        pushed = chain.push(inner, vectors) if chain.mixes_positions else PushedVectors(vectors, None)
+        sample = _Sample(chain, source, target, z, out, inner, vectors, pushed)
+        found = [(edge, sample.check(*edge, generator)) for edge in waiting]
+        rows += [row for _, row in found if row is not None]
+        waiting = [edge for edge, row in found if row is None]
     if not rows:
         raise InterbasisError("none of the strongest edges is active in these data; give more of them")
     measured, *predictions = torch.tensor(rows, dtype=torch.float64).T
@@ -110,45 +111,48 @@ def _first(active: ActiveFeatures) -> ActiveFeatures:
     return ActiveFeatures(active.indices[0], active.values[0], active.real[0])
 
 
-def _check(
-    edge: tuple[int, int],
-    chain: Chain,
-    target: DictionaryLayer,
-    sample: tuple[ActiveFeatures, ActiveFeatures, Tensor, list[Tensor]],
-    rows: list[tuple[float, float, float, float]],
-    generator: torch.Generator,
-) -> bool:
-    """Measure an edge in a sample; False where it is not active there."""
-    j, i = edge
-    z, out, vectors, inner = sample
-    at_sources = ((z.indices == j) & z.real).nonzero()  # [a, 2]: position, place
-    at_targets = ((out.indices == i) & out.real).nonzero()[:, 0]
-    pairs = [
-        (t, m, s)
-        for t, m in at_sources.tolist()
-        for s in at_targets.tolist()
-        if (t <= s if chain.mixes_positions else t == s)
-    ]
-    if not pairs:
-        return False
-    t, m, s = pairs[int(torch.randint(len(pairs), (1,), generator=generator))]
-    row, at = target.rows(torch.tensor(i))[None, None], torch.tensor([s])
-    if chain.mixes_positions:
-        paths = chain.paths(inner, chain.push(inner, vectors), row, at)
-        parts = {
-            name: (part[0, 0, m] * (t == s) if name in ("skip", "query") else part[t, m, 0]).item()
-            for name, part in paths.items()
-        }
-    else:
-        parts = {
-            "total": chain.attributions_at_tokens([f[at] for f in inner], vectors[at], row)[0, 0, m].item()
-        }
-    changed = inner[0].clone()
-    changed[t] -= vectors[t, m]
-    after = chain.activations(changed[None])[-1][0, s]
-    lost = (row[0, 0] @ (inner[-1][s] - after)).item()
-    frozen = sum(value for name, value in parts.items() if name not in ("key", "query"))
-    width = target.columns.stop - target.columns.start
-    weights = (row[0, 0, target.columns] @ vectors[t, m, -width:]).item()
-    rows.append((lost, sum(parts.values()), frozen, weights))
-    return True
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """One sample at the ends of the chain between two dictionaries."""
+
+    chain: Chain
+    source: DictionaryLayer
+    target: DictionaryLayer
+    z: ActiveFeatures  # [T, k_in]
+    out: ActiveFeatures  # [T, k_out]
+    activations: list[Tensor]  # [T, d_l]
+    vectors: Tensor  # [T, k_in + 3, d_0]
+    pushed: PushedVectors
+
+    def check(self, j: int, i: int, generator: torch.Generator) -> tuple[float, float, float, float] | None:
+        """What i loses without j at one position, and three predictions; None where they are not active."""
+        at_sources = ((self.z.indices == j) & self.z.real).nonzero()  # [a, 2]: position, place
+        at_targets = ((self.out.indices == i) & self.out.real).nonzero()[:, 0]
+        pairs = [
+            (t, m, s)
+            for t, m in at_sources.tolist()
+            for s in at_targets.tolist()
+            if (t <= s if self.chain.mixes_positions else t == s)
+        ]
+        if not pairs:
+            return None
+        t, m, s = pairs[int(torch.randint(len(pairs), (1,), generator=generator))]
+        row, at = self.target.rows(torch.tensor(i))[None, None], torch.tensor([s])
+        if self.chain.mixes_positions:
+            paths = self.chain.paths(self.activations, self.pushed, row, at)
+            parts = {
+                name: (part[0, 0, m] * (t == s) if name in ("skip", "query") else part[t, m, 0]).item()
+                for name, part in paths.items()
+            }
+        else:
+            here = [f[at] for f in self.activations]
+            A = self.chain.attributions_at_tokens(here, self.vectors[at], row)
+            parts = {"total": A[0, 0, m].item()}
+        changed = self.activations[0].clone()
+        changed[t] -= self.vectors[t, m]
+        after = self.chain.activations(changed[None])[-1][0, s]
+        lost = (row[0, 0] @ (self.activations[-1][s] - after)).item()
+        frozen = sum(value for name, value in parts.items() if name not in ("key", "query"))
+        read, written = row[0, 0, self.target.columns], self.vectors[t, m, self.source.source_columns]
+        weights = (read @ written).item() if len(read) == len(written) else 0.0
+        return lost, sum(parts.values()), frozen, weights
