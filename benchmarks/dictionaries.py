@@ -20,9 +20,10 @@ from torch import Tensor
 
 import interbasis
 from interbasis.base.files import write_text_atomically
-from interbasis.dictionaries.metrics import MetricKind, lib_gram, metric_matrix
+from interbasis.dictionaries.metrics import basis_gram, metric_matrix
 from interbasis.dictionaries.scores import score
-from interbasis.dictionaries.training import TrainSettings, train
+from interbasis.dictionaries.settings import MetricKind, TrainSettings
+from interbasis.dictionaries.training import fit
 from interbasis.graph.store import load, save
 
 CONTEXT = 256
@@ -100,17 +101,17 @@ class Study:
     ) -> dict[str, object]:
         index, columns = self.place(layer)
         x, covariance = self.activations(layer)
-        matrix = metric_matrix(metric, lib_gram(graph.layers[index], columns), covariance)
+        matrix = metric_matrix(metric, basis_gram(graph.layers[index], columns), covariance)
         settings = TrainSettings(
             features=self.options.features, active=active, steps=self.options.steps, seed=seed
         )
         began = time.process_time()
-        dictionary = train(x, matrix, settings)
+        dictionary = fit(x, matrix, settings)
         seconds = time.process_time() - began
-        scored = score(self.network, index, columns, dictionary, self.test)
-        return {
+        scored = score(self.network, dictionary, self.test, layer=layer, norm_limit=0.0)
+        return scored.model_dump() | {
             "layer": layer, "active": active, "metric": metric, "seed": seed, "seconds": round(seconds, 1),
-            "rise": scored.rise, **scored.model_dump(),
+            "l0": scored.active,
         }  # fmt: skip
 
     def table(self) -> None:

@@ -2,13 +2,17 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from cases import seeded
 from interbasis import InterbasisError
 from interbasis.compute.checkpoints import Checkpoints
 from interbasis.dictionaries.metrics import metric_matrix, power
-from interbasis.dictionaries.training import Parameters, TrainSettings, train
+from interbasis.dictionaries.settings import TrainSettings
+from interbasis.dictionaries.sparse_codes import SparseCode, largest
+from interbasis.dictionaries.training import Parameters, fit
 
 WIDTH, PLANTED, ACTIVE = 16, 32, 2
 
@@ -35,7 +39,7 @@ SETTINGS = TrainSettings(features=48, active=ACTIVE, steps=600, batch=512, rate=
 @pytest.mark.parametrize("kind", ["topk", "batchtopk"])
 def test_planted_features_are_found(superposition, kind):
     x, directions = superposition
-    dictionary = train(x, identity(x), SETTINGS.model_copy(update={"kind": kind}))
+    dictionary = fit(x, identity(x), SETTINGS.model_copy(update={"kind": kind}))
     rows = dictionary.decoder / dictionary.decoder.norm(dim=1, keepdim=True)
     assert (directions @ rows.T).max(1).values.mean() > 0.9
     z = dictionary.encode(x[:2000])
@@ -51,7 +55,7 @@ def test_a_metric_is_where_the_error_is_small():
     errors = {}
     for kind in ("raw", "lib", "root", "both"):
         metric = metric_matrix(kind, gram, covariance)
-        dictionary = train(x, metric, SETTINGS.model_copy(update={"steps": 300}))
+        dictionary = fit(x, metric, SETTINGS.model_copy(update={"steps": 300}))
         difference = (x - dictionary.reconstruct(x)).double()
         errors[kind] = (difference @ gram * difference).sum().item()
     assert max(errors["lib"], errors["root"], errors["both"]) < 0.8 * errors["raw"], errors
@@ -60,7 +64,7 @@ def test_a_metric_is_where_the_error_is_small():
 def test_directions_that_a_metric_ignores_stay_at_their_mean(superposition):
     x, _ = superposition
     gram = torch.diag(torch.tensor([1.0] * 8 + [0.0] * 8, dtype=torch.float64))
-    dictionary = train(x, gram, SETTINGS.model_copy(update={"steps": 50}))
+    dictionary = fit(x, gram, SETTINGS.model_copy(update={"steps": 50}))
     reconstruction = dictionary.reconstruct(x)
     torch.testing.assert_close(reconstruction[:, 8:], x[:, 8:].mean(0).expand(len(x), 8), atol=1e-4, rtol=0)
     assert reconstruction[:, :8].var() > 0.01
@@ -77,7 +81,7 @@ def test_interrupted_training_goes_on_bit_for_bit(superposition, tmp_path, monke
     monkeypatch.setenv("INTERBASIS_SAVE_EVERY", "0")
     x, _ = superposition
     settings = SETTINGS.model_copy(update={"steps": 40, "kind": "batchtopk"})
-    whole = train(x, identity(x), settings)
+    whole = fit(x, identity(x), settings)
 
     def stop(step: int, loss: float, dead: int) -> None:
         if step == 23:
@@ -85,10 +89,10 @@ def test_interrupted_training_goes_on_bit_for_bit(superposition, tmp_path, monke
 
     checkpoints = Checkpoints(tmp_path, "train", settings.model_dump())
     with pytest.raises(KeyboardInterrupt):
-        train(x, identity(x), settings, checkpoints.checkpoint("dictionary", settings.steps), stop)
+        fit(x, identity(x), settings, checkpoints.checkpoint("dictionary", settings.steps), stop)
     resumed = Checkpoints(tmp_path, "train", settings.model_dump()).checkpoint("dictionary", settings.steps)
     assert resumed.done == 23
-    again = train(x, identity(x), settings, resumed)
+    again = fit(x, identity(x), settings, resumed)
     for name in ("encoder", "encoder_bias", "decoder", "decoder_bias", "threshold"):
         assert torch.equal(getattr(again, name), getattr(whole, name)), name
 
@@ -96,25 +100,44 @@ def test_interrupted_training_goes_on_bit_for_bit(superposition, tmp_path, monke
 def test_what_cannot_be_trained_is_refused(superposition):
     x, _ = superposition
     with pytest.raises(InterbasisError, match="expected at most 48 active features, received 49"):
-        train(x, identity(x), SETTINGS.model_copy(update={"active": 49}))
+        fit(x, identity(x), SETTINGS.model_copy(update={"active": 49}))
     with pytest.raises(InterbasisError, match="48 features require at least as many tokens, received 20"):
-        train(x[:20], identity(x), SETTINGS)
+        fit(x[:20], identity(x), SETTINGS)
 
 
+@pytest.mark.parametrize("kind", ["topk", "batchtopk"])
 @pytest.mark.parametrize("with_bias", [True, False])
-def test_gradients_are_those_of_autograd(with_bias):
+def test_gradients_are_those_of_autograd(with_bias, kind):
     generator = seeded(3)
     shapes = (12, 5), (12,), (12, 5), (5,)
     tensors = [torch.randn(s, generator=generator, dtype=torch.float64, requires_grad=True) for s in shapes]
     parameters = Parameters(*tensors)
     y = torch.randn(30, 5, generator=generator, dtype=torch.float64)
     u = parameters.preactivations(y)
-    chosen = torch.zeros_like(u).scatter(1, u.topk(3, 1).indices, 1.0)
-    z = u.relu() * chosen
+    places = u.topk(3, 1).indices if kind == "topk" else u.flatten().topk(90).indices
+    chosen = torch.zeros_like(u) if kind == "topk" else torch.zeros_like(u).flatten()
+    z = u.relu() * chosen.scatter(-1, places, 1.0).view_as(u)
     target = torch.randn(30, 5, generator=generator, dtype=torch.float64)
-    difference = y - parameters.reconstruct(z) if with_bias else target - z @ parameters.decoder
+    decoded = z @ parameters.decoder
+    difference = y - decoded - parameters.bias if with_bias else target - decoded
     expected = torch.autograd.grad(difference.square().sum(1).mean(), tensors)
     with torch.no_grad():
-        found = parameters.gradients(y, z, difference, with_bias)
+        make = SparseCode.largest_per_token if kind == "topk" else SparseCode.largest_per_batch
+        code = make(parameters.preactivations(y), 3)
+        assert (parameters.reconstruct(code) - decoded - parameters.bias).abs().max() < 1e-12
+        found = parameters.gradients(y, code, difference, with_bias)
     for mine, theirs in zip(found, expected, strict=True):
         assert (mine - theirs).abs().max() <= 1e-10 * theirs.abs().max()
+
+
+@given(rows=st.integers(1, 5), width=st.integers(1, 70), count=st.integers(1, 70), seed=st.integers(0, 2**31))
+def test_largest_entries_are_those_of_topk(rows, width, count, seed):
+    count = min(count, width)
+    u = torch.randn(rows, width, generator=seeded(seed))
+    if seed % 2:
+        u = u.round()  # entries tie
+    flat = largest(u, count)
+    assert flat.tolist() == sorted(set(flat.tolist()))
+    assert (flat // width).bincount(minlength=rows).tolist() == [count] * rows
+    found = u.flatten()[flat].view(rows, count)
+    assert torch.equal(found.sort(1, descending=True).values, u.topk(count, 1).values)

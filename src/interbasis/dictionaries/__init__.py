@@ -12,11 +12,15 @@ if TYPE_CHECKING:
     from interbasis.dictionaries.circuit_tracer import TranscoderSet
     from interbasis.dictionaries.dictionary import Dictionary
     from interbasis.dictionaries.formats import load
+    from interbasis.dictionaries.network_training import train
     from interbasis.dictionaries.sae_lens import save
+    from interbasis.dictionaries.scores import score
 
 _HOMES = {
     "load": "formats",
     "save": "sae_lens",
+    "train": "network_training",
+    "score": "scores",
     "Dictionary": "dictionary",
     "TranscoderSet": "circuit_tracer",
 }

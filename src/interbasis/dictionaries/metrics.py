@@ -8,34 +8,36 @@ recursed from the layers above. With Σ the covariance of the activations, the m
     lib    G / tr(G Σ)
     root   G^½ / tr(G^½ Σ)                    less greedy: G is peaked
     both   1 / tr Σ + G / tr(G Σ)
+    gib    G / tr(G Σ)                        with GIB's C, of Jacobians to the last node layer
+    fisher F / tr(F Σ)                        with the mean Fisher metric of the output (`fisher.py`)
 """
-
-from typing import Literal
 
 import torch
 from torch import Tensor
 
+from interbasis.dictionaries.settings import MetricKind
 from interbasis.graph.layer_basis import LayerBasis
 
-MetricKind = Literal["raw", "lib", "root", "both"]
 FLOOR = 1e-12
 """Eigenvalues below this share of the largest are 0: directions that a metric ignores."""
 
 
-def lib_gram(layer: LayerBasis, columns: slice) -> Tensor:  # [d, d]
-    """G = CᵀC of the coordinates ``columns`` of a node layer, in float64."""
+def basis_gram(layer: LayerBasis, columns: slice) -> Tensor:  # [d, d]
+    """G = CᵀC of a basis in the coordinates ``columns`` of a node layer, in float64."""
     C = layer.transform[layer.first_feature :, columns].double()
     return C.T @ C
 
 
 def metric_matrix(kind: MetricKind, gram: Tensor, covariance: Tensor) -> Tensor:  # [d, d]
-    """The metric of a kind, from LIB's G and the covariance Σ, [d, d] each."""
+    """The metric of a kind, from its G or F and the covariance Σ, [d, d] each."""
     identity = torch.eye(len(covariance)).to(covariance)
     matrices = {
         "raw": [identity],
         "lib": [gram],
         "root": [power(gram, 0.5)],
         "both": [identity, gram],
+        "gib": [gram],
+        "fisher": [gram],
     }[kind]
     return torch.stack([matrix / torch.trace(matrix @ covariance) for matrix in matrices]).sum(0)
 

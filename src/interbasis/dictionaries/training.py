@@ -13,17 +13,16 @@ Samples are drawn by the number of the step, so training that was interrupted go
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
-from interbasis.base.records import Record
 from interbasis.compute.checkpoints import Checkpoint, State
 from interbasis.dictionaries.dictionary import Dictionary
 from interbasis.dictionaries.metrics import power
+from interbasis.dictionaries.settings import TrainSettings
+from interbasis.dictionaries.sparse_codes import SparseCode
 
 IDLE_STEPS = 200
 """Steps without being active after which a feature counts as dead."""
@@ -31,23 +30,6 @@ DEAD_WEIGHT = 1 / 32
 """Weight of the loss that revives dead features."""
 DECAY_SHARE = 0.3
 """Share of the steps, at the end, over which the learning rate falls to 0."""
-
-
-class TrainSettings(Record):
-    """How a dictionary is trained."""
-
-    features: int = Field(512, ge=1)
-    """Number of features."""
-    active: int = Field(8, ge=1)
-    """Features that are active at a token; with batchtopk, on average."""
-    kind: Literal["topk", "batchtopk"] = "topk"
-    """The largest pre-activations of every token, or of every batch."""
-    steps: int = Field(3000, ge=1)
-    batch: int = Field(2048, ge=1)
-    """Tokens per step."""
-    rate: float = Field(2e-3, gt=0)
-    """Learning rate of Adam."""
-    seed: int = Field(0, ge=0)
 
 
 @dataclass
@@ -70,26 +52,29 @@ class Parameters:
         return [self.encoder, self.encoder_bias, self.decoder, self.bias]
 
     def preactivations(self, y: Tensor) -> Tensor:  # [B, d] -> [B, K]
-        return (y - self.bias) @ self.encoder.T + self.encoder_bias
+        return torch.addmm(self.encoder_bias, y - self.bias, self.encoder.T)
 
-    def reconstruct(self, z: Tensor) -> Tensor:  # [B, K] -> [B, d]
-        return z @ self.decoder + self.bias
+    def reconstruct(self, z: SparseCode) -> Tensor:  # [B, d]
+        return z.times(self.decoder) + self.bias
 
     def gradients(
-        self, y: Tensor, z: Tensor, difference: Tensor, with_bias: bool = True
+        self, y: Tensor, z: SparseCode, difference: Tensor, with_bias: bool = True
     ) -> list[Tensor]:  # as `tensors`
         """Gradients of the mean of ‖r‖² with r = y − Dᵀz − b, or r = constant − Dᵀz without the bias.
 
         With g = −2r/B: ∂D = zᵀg, ∂u = gDᵀ where z > 0, ∂E = ∂uᵀ(y − b), ∂c = Σ∂u, ∂b = Σg − EᵀΣ∂u.
         """
         g = difference * (-2 / len(y))
-        du = torch.where(z > 0, g @ self.decoder.T, 0.0)  # [B, K]
-        total = du.sum(0)
+        du = z.with_values(torch.where(z.values > 0, z.products(g, self.decoder), 0.0))
+        total = du.sum_over_tokens()
         bias = -total @ self.encoder
-        return [du.T @ (y - self.bias), total, z.T @ g, bias + g.sum(0) if with_bias else bias]
+        return [
+            du.transposed_times(y - self.bias), total, z.transposed_times(g),
+            bias + g.sum(0) if with_bias else bias,
+        ]  # fmt: skip
 
 
-def train(
+def fit(
     activations: Tensor,
     metric: Tensor,
     settings: TrainSettings,
@@ -163,50 +148,47 @@ class _Trainer:
             moments = [saved[f"moment.{k}"] for k in range(8)]
             self.idle, self.threshold = saved["idle"], saved["threshold"]
         self.parameters, self.moments = parameters, moments
+        self.loss, self.dead = checkpoint.values.get("loss", 0.0), checkpoint.values.get("dead", 0)
 
     def run(self, progress: Callable[[int, float, int], None]) -> None:
-        steps = self.settings.steps
-        for step in range(self.checkpoint.done, steps):
-            loss, dead = self._step(step)
+        done, steps = self.checkpoint.done, self.settings.steps
+        if done:
+            progress(done, self.loss, self.dead)
+        for step in range(done, steps):
+            self.loss, self.dead = self._step(step)
             self.checkpoint.save(step + 1, self._state)
-            progress(step + 1, loss, dead)
+            progress(step + 1, self.loss, self.dead)
 
     @torch.no_grad()
     def _step(self, step: int) -> tuple[float, int]:
-        y, active = self._batch(step), self.settings.active
+        y = self._batch(step)
         u = self.parameters.preactivations(y)
-        chosen, dead = self._chosen(u), self.idle > IDLE_STEPS
-        z = torch.where(chosen, u.relu(), 0.0)
+        z, dead = self._code(u), (self.idle > IDLE_STEPS).nonzero()[:, 0]
         difference = y - self.parameters.reconstruct(z)
         gradients = self.parameters.gradients(y, z, difference)
-        if dead.sum() > active:
-            most = u.masked_fill(~dead, -torch.inf).topk(min(2 * active, int(dead.sum())), 1).indices
-            revived = torch.zeros_like(u).scatter(1, most, u.gather(1, most).relu())
-            unexplained = difference - revived @ self.parameters.decoder
+        if len(dead) > self.settings.active:
+            revived = SparseCode.largest_among(u, dead, min(2 * self.settings.active, len(dead)))
+            unexplained = difference - revived.times(self.parameters.decoder)
             more = self.parameters.gradients(y, revived, unexplained, with_bias=False)
             gradients = [g + DEAD_WEIGHT * m for g, m in zip(gradients, more, strict=True)]
         self._adam(gradients, step)
         self.idle += 1
-        self.idle[chosen.any(0)] = 0
-        return difference.square().sum(1).mean().item(), int(dead.sum())
+        self.idle[z.features] = 0
+        return difference.square().sum(1).mean().item(), len(dead)
 
     def _batch(self, step: int) -> Tensor:  # [B, d]
         generator = torch.Generator().manual_seed(self.settings.seed * 2**20 + step)
         rows = torch.randint(len(self.x), (self.settings.batch,), generator=generator)
         return self.coordinates(self.x[rows])
 
-    def _chosen(self, u: Tensor) -> Tensor:  # [B, K], bool
-        """Which entries are active."""
-        active = self.settings.active
-        chosen = torch.zeros_like(u, dtype=torch.bool)
+    def _code(self, u: Tensor) -> SparseCode:
+        """z from u [B, K]."""
         if self.settings.kind == "topk":
-            return chosen.scatter_(1, u.topk(active, 1).indices, True)
-        values, flat = u.flatten().topk(active * len(u))
-        smallest = values[-1].clamp_min(0)
+            return SparseCode.largest_per_token(u, self.settings.active)
+        z = SparseCode.largest_per_batch(u, self.settings.active)
         decay = 0.99 if self.threshold else 0.0
-        self.threshold = decay * self.threshold + (1 - decay) * smallest
-        chosen.view(-1)[flat] = True
-        return chosen
+        self.threshold = decay * self.threshold + (1 - decay) * z.values.min()
+        return z
 
     def _adam(self, gradients: list[Tensor], step: int) -> None:
         steps, b1, b2 = self.settings.steps, 0.9, 0.999
@@ -223,7 +205,8 @@ class _Trainer:
     def _state(self) -> State:
         tensors = {f"parameter.{k}": t for k, t in enumerate(self.parameters.tensors())}
         tensors |= {f"moment.{k}": moment for k, moment in enumerate(self.moments)}
-        return tensors | {"idle": self.idle, "threshold": self.threshold}, {}
+        values = {"loss": self.loss, "dead": self.dead}
+        return tensors | {"idle": self.idle, "threshold": self.threshold}, values
 
     def dictionary(self) -> Dictionary:
         """The dictionary in the coordinates of x."""
