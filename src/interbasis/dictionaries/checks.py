@@ -46,6 +46,13 @@ class EdgeChecks(Record):
     """Decoder times encoder."""
 
 
+class AllEdgeChecks(Record):
+    """`edge_checks.json`: how well the strongest edges predict interventions, for every pair."""
+
+    data: str
+    pairs: tuple[EdgeChecks, ...]
+
+
 @torch.no_grad()
 def check_edges(
     network: Network,

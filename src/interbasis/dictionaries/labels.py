@@ -69,6 +69,24 @@ class DescribedFeature(Record):
     examples: tuple[FeatureExample, ...]
 
 
+class LayerDescriptions(Record):
+    """Descriptions of a dictionary's features."""
+
+    place: str
+    described: int
+    """Features with a short description, of those that are active at all."""
+    active: int
+    features: tuple[DescribedFeature, ...]
+
+
+class FeatureDescriptions(Record):
+    """`descriptions.json`: what the features of every dictionary respond to."""
+
+    data: str
+    tokens: int
+    layers: tuple[LayerDescriptions, ...]
+
+
 class FeatureTokensPass(Pass[dict[str, Tensor]]):
     """Strongest activations of every feature, and how often it is active at every token of the vocabulary."""
 

@@ -15,16 +15,15 @@ from interbasis.base.errors import InterbasisError
 from interbasis.base.files import write_text_atomically
 from interbasis.base.json_text import parse_json
 from interbasis.base.progress import Progress, progress_bar
-from interbasis.base.records import Record
 from interbasis.compute.executor import BLOCKS, Executor
 from interbasis.compute.team import team_checkpoints, torchrun_team
 from interbasis.data.batches import Batches
 from interbasis.data.text import open_tokenizer
 from interbasis.dictionaries.build import build_dictionary_graph
-from interbasis.dictionaries.checks import EdgeChecks, check_edges
+from interbasis.dictionaries.checks import AllEdgeChecks, check_edges
 from interbasis.dictionaries.formats import load
 from interbasis.dictionaries.graph import DictionaryGraph, load_graph
-from interbasis.dictionaries.labels import DescribedFeature, FeatureTokensPass, describe
+from interbasis.dictionaries.labels import FeatureDescriptions, FeatureTokensPass, LayerDescriptions, describe
 from interbasis.dictionaries.layers import DictionaryLayer, place_dictionaries
 from interbasis.dictionaries.trace import DictionaryTrace, trace_dictionaries
 from interbasis.graph.named_models import open_model
@@ -36,35 +35,10 @@ if TYPE_CHECKING:
 
 DESCRIPTIONS, CHECKS, TRACES = "descriptions.json", "edge_checks.json", "traces"
 UNUSED = (
-    "basis", "rotate_last", "threshold", "relative_threshold", "jacobian_sources", "jacobian_queries", "isolate",
-    "isolate_largest", "edge_group", "edge_sources", "jacobian_data", "edge_data", "layers",
+    "basis", "rotate_last", "threshold", "relative_threshold", "jacobian_sources", "jacobian_queries",
+    "isolate", "isolate_largest", "edge_group", "edge_sources", "jacobian_data", "edge_data", "layers",
 )  # fmt: skip
 """Settings of a build that a graph between dictionaries has no use for."""
-
-
-class LayerDescriptions(Record):
-    """Descriptions of a dictionary's features."""
-
-    place: str
-    described: int
-    """Features with a short description, of those that are active at all."""
-    active: int
-    features: tuple[DescribedFeature, ...]
-
-
-class FeatureDescriptions(Record):
-    """`descriptions.json`: what the features of every dictionary respond to."""
-
-    data: str
-    tokens: int
-    layers: tuple[LayerDescriptions, ...]
-
-
-class AllEdgeChecks(Record):
-    """`edge_checks.json`: how well the strongest edges predict interventions, for every pair."""
-
-    data: str
-    pairs: tuple[EdgeChecks, ...]
 
 
 def parse_dictionaries(named: Iterable[str]) -> dict[str, str]:
@@ -205,7 +179,7 @@ class DictionaryRun:
             raise InterbasisError("descriptions are of tokens; expected a language model")
         samples = self.model.open_data(data or self.graph.header.data or None)
         batches, team = Batches(samples), torchrun_team()
-        decisive = {"data": batches.fingerprint(), "graph": self.graph.header.to_json()}
+        decisive: dict[str, object] = {"data": batches.fingerprint(), "graph": self.graph.header.to_json()}
         checkpoints = team_checkpoints(self.folder, "descriptions", decisive, team)
         with progress_bar(self.progress if team.is_first else False) as advance:
             executor = Executor(network, team, checkpoints, advance, blocks=BLOCKS)
