@@ -49,7 +49,7 @@ def build(
     dictionary: Annotated[
         list[str] | None,
         Parameter(
-            help="LAYER=PATH: a sparse dictionary of a node layer, attn_out.N or mlp_out.N, twice or more often. "
+            help="LAYER=PATH: a sparse dictionary of a node layer, attn_out.N or mlp_out.N; give several. "
             "The graph is then between their features; other layers are passed through.",
             negative="",
         ),
