@@ -9,7 +9,7 @@ import interbasis
 from interbasis.base.errors import InterbasisError
 from interbasis.compute.executor import Executor
 from interbasis.data.batches import Batches
-from interbasis.dictionaries.build import build_dictionary_graph
+from interbasis.dictionaries.build import build_graph
 from interbasis.dictionaries.chain import Chain
 from interbasis.dictionaries.edge_sums import DictionaryEdgeSettings, DictionaryEdgesPass
 from interbasis.dictionaries.graph import FILE, load_graph
@@ -101,7 +101,7 @@ def test_sampled_positions_estimate_the_sums_with_their_error():
 def graph_of(network, **options):
     width = network.nodes[0].width - 1
     dictionaries = {"ln1.0": dictionary(width, 40, "topk", 1), "ln1.1": dictionary(width, 30, "relu", 2)}
-    return build_dictionary_graph(network, TOKENS, dictionaries, norm_limit=0, progress=False, **options)
+    return build_graph(network, TOKENS, dictionaries, norm_limit=0, progress=False, **options)
 
 
 def test_a_graph_is_stored_and_read_again(tmp_path):
@@ -160,4 +160,4 @@ def test_dictionaries_that_do_not_fit_are_refused_in_one_sentence():
         ({"ln1.0": fits, "mlp_out.0": replace(fits, hook="a", output_hook="b")}, "input of an MLP"),
     ):
         with pytest.raises(InterbasisError, match=sentence):
-            build_dictionary_graph(network, TOKENS, places, progress=False)
+            build_graph(network, TOKENS, places, progress=False)

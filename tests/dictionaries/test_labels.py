@@ -9,7 +9,7 @@ import interbasis
 from interbasis.base.errors import InterbasisError
 from interbasis.compute.executor import Executor
 from interbasis.data.batches import Batches
-from interbasis.dictionaries.build import build_dictionary_graph
+from interbasis.dictionaries.build import build_graph
 from interbasis.dictionaries.checks import check_edges
 from interbasis.dictionaries.labels import FeatureTokensPass, describe, description_text
 from interbasis.dictionaries.layers import DictionaryLayer, place_dictionaries
@@ -127,7 +127,7 @@ def test_checks_of_edges_agree_where_changes_are_small(network, tokens, source, 
     """With decoders scaled down, predictions to first order are what interventions measure."""
     small = dictionary(12, 40, "topk", 1)
     places = {source: replace(small, decoder=1e-5 * small.decoder), target: dictionary(12, 40, "topk", 2)}
-    graph = build_dictionary_graph(network, tokens[:20], places, norm_limit=0, progress=False)
+    graph = build_graph(network, tokens[:20], places, norm_limit=0, progress=False)
     layers = place_dictionaries(network, places)
     checks = check_edges(network, layers, graph.edges[0], tokens[20:], count=30)
     assert checks.edges >= 20

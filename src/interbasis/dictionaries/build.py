@@ -40,7 +40,7 @@ from interbasis.network.network import Network
 from interbasis.numerics.integration import rule
 
 
-def build_dictionary_graph(
+def build_graph(
     network: Network,
     data: Data,
     dictionaries: Mapping[str, Dictionary | str | Path],

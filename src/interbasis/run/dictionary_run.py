@@ -19,7 +19,7 @@ from interbasis.compute.executor import BLOCKS, Executor
 from interbasis.compute.team import team_checkpoints, torchrun_team
 from interbasis.data.batches import Batches
 from interbasis.data.text import open_tokenizer
-from interbasis.dictionaries.build import build_dictionary_graph
+from interbasis.dictionaries.build import build_graph
 from interbasis.dictionaries.checks import AllEdgeChecks, check_edges
 from interbasis.dictionaries.formats import load
 from interbasis.dictionaries.graph import DictionaryGraph, load_graph
@@ -84,7 +84,7 @@ def build_dictionaries_by_name(
     check_free(folder, overwrite)
     model = open_model(request.model)
     data = model.open_data(request.data)
-    graph = build_dictionary_graph(
+    graph = build_graph(
         model.network, data, parse_dictionaries(dictionaries), edge_method=request.edge_method,
         edge_points=request.edge_points, edge_positions=request.edge_positions,
         skip_positions=request.skip_positions, norm_limit=request.norm_limit, seed=request.seed,
