@@ -8,7 +8,7 @@ from sphinx.application import Sphinx
 
 from interbasis.cli import app as command_line
 
-MARK = re.compile(r"<!-- options: (\w+) -->")
+MARK = re.compile(r"<!-- options: (\w+(?: \w+)*) -->")
 
 
 def setup(app: Sphinx) -> None:
@@ -22,7 +22,10 @@ def put_in(app: Sphinx, page: str, source: list[str]) -> None:
 def table(command: str) -> str:
     """A row for every argument and option of a command."""
     rows = ["| argument or option | meaning | default |", "|---|---|---|"]
-    for argument in command_line[command].assemble_argument_collection():
+    called = command_line
+    for word in command.split():
+        called = called[word]
+    for argument in called.assemble_argument_collection():
         if not argument.parse or argument.children:  # a request, whose fields are the options
             continue
         names = " ".join(f"`{name}`" for name in argument.names)

@@ -167,7 +167,13 @@ def test_the_page_of_commands_has_every_command_and_option(site):
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     for command in [name for _, _, group in command_groups() for name in group]:
         assert command in sections, f"docs/cli.md does not describe {command}"
-        for argument in app[command].assemble_argument_collection():
+        inner = [word for word in app[command] if not word.startswith("-")]
+        arguments = [
+            argument
+            for called in ([app[command][word] for word in inner] or [app[command]])
+            for argument in called.assemble_argument_collection()
+        ]
+        for argument in arguments:
             if argument.children or not argument.parse:  # a request: its fields are the options
                 continue
             for name in argument.names:

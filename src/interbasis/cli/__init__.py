@@ -30,6 +30,9 @@ COMMANDS = {
         "shards": "List the jobs that build a run in shards, or print a script for SLURM.",
         "merge": "Join the shards of one round of a build; after the last round, save the run.",
     },
+    "More features than dimensions": {
+        "dictionary": "Train sparse dictionaries of node layers, or score them.",
+    },
     "What matters": {
         "ablate": "Find the fewest edges of every section that keep the model's accuracy.",
         "curves": "Measure the metric with 0.1 to 100 % of the edges kept, per section and in all at once.",
@@ -50,7 +53,7 @@ COMMANDS = {
     },
 }  # fmt: skip
 """In groups, in the order of work, with the first line of each one's help."""
-RESUMING = {"build", "ablate", "features", "controls"}
+RESUMING = {"build", "ablate", "features", "controls", "dictionary train"}
 """Commands that resume when they are run again."""
 PLUGINS = "interbasis.commands"
 """Entry points of other packages: modules with COMMANDS and RESUMING as above, and a module per command."""
@@ -175,7 +178,8 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         disable_end_notice()
         resuming = RESUMING.union(*(plugin.RESUMING for plugin in plugins()))
-        resumes = "; the same command resumes" if resuming.intersection(arguments[:1]) else ""
+        called = {" ".join(arguments[:words]) for words in (1, 2)}
+        resumes = "; the same command resumes" if resuming & called else ""
         print(f"interrupted{resumes}", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # whoever read the output has had enough, as head has

@@ -25,7 +25,7 @@ from interbasis.network.network import Network
 
 @dataclass(frozen=True)
 class StreamPlace:
-    """The stream that the section after a node layer reads."""
+    """The stream that the section after a node layer reads; all of the layer before a linear section."""
 
     layer: str
     index: int
@@ -48,8 +48,9 @@ class StreamPlace:
                 f"one of {', '.join(network.layers[:-1])}"
             )
         first, end = network.sections[index].columns_read
-        if first == end:
-            raise InterbasisError(f"the section after {layer!r} reads nothing of it; choose another layer")
+        if first == end:  # a linear section, which has no read-outs
+            node = network.nodes[index]
+            first, end = node.first_coordinate, node.width
         return cls(layer, index, slice(first, end))
 
     @property

@@ -25,6 +25,8 @@ from interbasis.show.tables import MISSING, ResultTable
 
 if TYPE_CHECKING:
     from interbasis.compute.shards import RoundMerged, ShardJobs, ShardWritten
+    from interbasis.dictionaries.scores import FolderScores
+    from interbasis.dictionaries.settings import TrainingRecord
 
 MAX_WHOLE_TABLE_ROWS = 24
 """Rows up to which the tables of a run's summary are printed whole."""
@@ -522,6 +524,42 @@ def _modules(run: ComparedRun) -> str:
     if run.modules is None:
         return "not searched for"
     return f"{run.modules} modules, modularity {run.modularity:.3f}"
+
+
+def training_tables(record: "TrainingRecord", folder: str) -> Parts:
+    """End of the training of dictionaries, layer by layer."""
+    settings = record.settings
+    rows = [
+        (name, f"{layer.tokens:,}", f"{layer.loss:.4f}", f"{layer.dead:,} of {settings.features:,}")
+        for name, layer in record.layers.items()
+    ]
+    note = (
+        "Loss: mean squared error in the metric, as a share of the variance in it. Dead: features that were "
+        "not active in the last steps.\n"
+    )
+    return [
+        f"\n{settings.features:,} features, {settings.active} active ({settings.kind}) · metric "
+        f"{settings.metric} · {settings.steps:,} steps of {settings.batch:,} tokens · saved in {folder}\n",
+        ResultTable.from_cells("Dictionaries", ("layer", "tokens", "loss", "dead"), rows, note),
+    ]
+
+
+def score_tables(result: "FolderScores") -> Parts:
+    """Scores of dictionaries."""
+    rows = [
+        (
+            layer, _decimals(score.loss), _decimals(score.rise), _percent(score.recovered),
+            f"{score.active:.1f}", _percent(score.dead), _percent(score.explained), _percent(score.left_out),
+        )
+        for layer, score in result.scores.items()
+    ]  # fmt: skip
+    note = (
+        "Rise of the loss where the layer is replaced by its reconstruction; recovered: what that leaves of "
+        "the loss that replacing the layer by its mean costs. L0: active features of a token. Dead: features "
+        "that no token of these data activates. Left out: tokens of a large norm, which stay as they are.\n"
+    )
+    head = ("layer", "loss", "rise", "recovered", "L0", "dead", "variance explained", "left out")
+    return [ResultTable.from_cells("Scores of dictionaries", head, rows, note)]
 
 
 def shard_lines(written: "ShardWritten") -> list[str]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from interbasis_studies.known.planted import PlantedSpec, plant
     from interbasis_studies.known.records import RecoveryScores
     from interbasis_studies.known.scores import score
+    from interbasis_studies.known.superposition import SuperpositionSpec, plant_superposition
     from interbasis_studies.known.transformers import plant_transformer
     from interbasis_studies.known.truth import KnownNetwork, Truth
     from interbasis_studies.known.two_task_transformer import (
@@ -37,6 +38,7 @@ _MODULES = {
     "planted": ("PlantedSpec", "plant"),
     "records": ("RecoveryScores",),
     "scores": ("score",),
+    "superposition": ("SuperpositionSpec", "plant_superposition"),
     "transformers": ("plant_transformer",),
     "truth": ("KnownNetwork", "Truth"),
     "two_task_transformer": ("TwoTaskTransformerRecipe", "train_two_task_transformer"),

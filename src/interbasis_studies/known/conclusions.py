@@ -8,9 +8,11 @@ from interbasis_studies.known.records import BREAKDOWN, TITLES, Estimate, Scoreb
 GOOD = 0.95
 NEAR = 0.1
 """A score within so much of the random rotation's is no better than chance."""
-JUDGED = {"effects": "modules", "edge_precision": "edge_precision", "matched": "matched"}
+JUDGED = {"cosine": "cosine", "effects": "modules", "edge_precision": "edge_precision", "matched": "matched"}
 """An axis is judged by the second score of the first pair whose first score is defined."""
-STRUCTURES = {"modules": "parts", "edge_precision": "interactions", "matched": "features"}
+STRUCTURES = {
+    "cosine": "features", "modules": "parts", "edge_precision": "interactions", "matched": "features",
+}  # fmt: skip
 """Structure that a good score of this name stands for."""
 
 

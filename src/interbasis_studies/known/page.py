@@ -19,12 +19,23 @@ from interbasis_studies.known.records import TITLES, Estimate, RecoveryScores, S
 from interbasis_studies.known.scoreboard_axes import QUICK_SAMPLES
 
 PICTURED = {
+    "cosine": "best cosine",
     "features": "features",
     "edge_precision": "edges",
     "modules": "modules",
     "effects": "effects",
 }
-TABULATED = ("modules", "modules_counted", "features", "matched", "edge_precision", "false_mass", "effects")
+TABULATED = (
+    "cosine",
+    "correlation",
+    "modules",
+    "modules_counted",
+    "features",
+    "matched",
+    "edge_precision",
+    "false_mass",
+    "effects",
+)
 OWN_COLOURS = {"ceiling": INK, "unwhitened": GREY}
 """Of the series that the palette has no colour left for."""
 FILE, MARKDOWN = "scoreboard.html", "scoreboard.md"

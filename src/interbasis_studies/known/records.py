@@ -9,11 +9,16 @@ from pydantic import Field
 
 from interbasis.base.records import Measured, NonEmptyNames, Record
 
-ScoredBasis = Literal["lib", "jib", "gib", "pca", "ica", "neuron", "random", "unwhitened", "ceiling"]
+ScoredBasis = Literal[
+    "lib", "jib", "gib", "pca", "ica", "neuron", "random", "unwhitened", "ceiling", "dictionary",
+    "dictionary_lib", "dictionary_root", "dictionary_both",
+]  # fmt: skip
 SCORED: tuple[ScoredBasis, ...] = get_args(ScoredBasis)
 TITLES: dict[ScoredBasis, str] = {
     "lib": "LIB", "jib": "JIB", "gib": "GIB", "pca": "PCA", "ica": "ICA", "neuron": "neurons",
     "random": "random rotation", "unwhitened": "LIB without whitening", "ceiling": "best rotation",
+    "dictionary": "dictionary", "dictionary_lib": "dictionary in LIB's metric",
+    "dictionary_root": "dictionary in its root", "dictionary_both": "dictionary in both metrics",
 }  # fmt: skip
 BREAKDOWN = 0.5
 """A score below it counts as broken down."""
@@ -35,6 +40,12 @@ class RecoveryScores(Record):
     modules_counted: Measured = Field(description="The same where Leiden is told how many modules there are.")
     module_count: Measured = Field(description="Modules found, divided by the number of parts.")
     effects: Measured = Field(description="What ablating a module costs its own part, minus the others.")
+    cosine: Measured = Field(
+        default=math.nan, description="Mean best cosine of a true feature's direction with one found."
+    )
+    correlation: Measured = Field(
+        default=math.nan, description="Mean best correlation of a true feature's values with one found."
+    )
 
 
 class ScoreboardRequest(Record):

@@ -23,6 +23,7 @@ from interbasis.base.files import check_writable, write_text_atomically
 from interbasis.base.progress import progress_bar
 from interbasis.compute.checkpoints import Checkpoints, State, versions
 from interbasis.compute.locks import only_task
+from interbasis.run.build import build
 from interbasis_studies.known import scoreboard_axes
 from interbasis_studies.known.bases import fit
 from interbasis_studies.known.modular_addition import (
@@ -42,6 +43,14 @@ from interbasis_studies.known.records import (
 )
 from interbasis_studies.known.scoreboard_axes import Spec, Values
 from interbasis_studies.known.scores import score
+from interbasis_studies.known.superposition import (
+    METRICS,
+    SuperpositionSpec,
+    plant_superposition,
+    score_basis,
+    score_dictionaries,
+    train_dictionaries,
+)
 from interbasis_studies.known.transformers import plant_transformer
 from interbasis_studies.known.truth import KnownNetwork, Truth
 
@@ -153,14 +162,34 @@ def _scores(cell: _Cell) -> Iterator[tuple[ScoredBasis, RecoveryScores]]:
         trained = train_modular_addition(spec, seed)
         known = KnownNetwork(trained.network, trained.training.inputs, Truth((), (), (), ()))
         for basis in cell.bases:
-            if basis != "ceiling":  # nothing was planted
+            if basis != "ceiling" and basis not in METRICS:  # nothing was planted, and nothing is sparse
                 yield basis, score_modular_addition(trained, fit(known, basis, seed), seed)
+        return
+    if isinstance(spec, SuperpositionSpec):
+        yield from _superposition_scores(spec, seed, cell.bases)
         return
     known = plant(spec, seed) if isinstance(spec, PlantedSpec) else plant_transformer(seed, spec.sequences)
     for basis in cell.bases:
         if basis == "ceiling" and isinstance(spec, PlantedSpec) and spec.crowding > 1:
             continue  # parts that overlap cannot be told apart by any rotation
-        yield basis, score(known, fit(known, basis, seed), seed)
+        if basis not in METRICS:  # these features are not sparse
+            yield basis, score(known, fit(known, basis, seed), seed)
+
+
+def _superposition_scores(
+    spec: SuperpositionSpec, seed: int, bases: tuple[ScoredBasis, ...]
+) -> Iterator[tuple[ScoredBasis, RecoveryScores]]:
+    """Scores of bases and dictionaries of a network with superposition."""
+    known = plant_superposition(spec, seed)
+    lib = build(known.network, known.inputs, edge_method=None, seed=seed, progress=False).graph
+    for basis in bases:
+        if basis in METRICS:
+            dictionaries = train_dictionaries(known, spec, lib, METRICS[basis], seed)
+            yield basis, score_dictionaries(known, dictionaries)
+        elif basis != "ceiling":
+            graph = fit(known, basis, seed)
+            found = score_basis(known, graph, spec.depth)
+            yield basis, score(known, graph, seed).model_copy(update=found)
 
 
 def _estimates(basis: str, over_seeds: Sequence[Mapping[str, RecoveryScores]]) -> dict[str, Estimate]:

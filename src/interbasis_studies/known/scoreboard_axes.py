@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from interbasis_studies.known.modular_addition import ModularAdditionSpec
 from interbasis_studies.known.planted import PlantedSpec
+from interbasis_studies.known.superposition import SuperpositionSpec
 from interbasis_studies.known.transformers import PlantedTransformerSpec
 
-Spec = PlantedSpec | PlantedTransformerSpec | ModularAdditionSpec
+Spec = PlantedSpec | PlantedTransformerSpec | ModularAdditionSpec | SuperpositionSpec
 Values = tuple[tuple[str, Spec], ...]
 """What a value is called, and the network that it makes."""
 
@@ -58,6 +59,11 @@ MORE_AXES: dict[str, Values] = {
     "samples with 2 parts of 12": _planted("samples", COUNTS[1:], parts=2, size=12, hidden=24),
     "samples with 8 parts of 3": _planted("samples", COUNTS[1:], parts=8, size=3, hidden=6),
     "samples with 4 parts of 2": _planted("samples", COUNTS[1:], parts=4, size=2, hidden=4),
+    "superposition": tuple(
+        (f"{c:g} per dimension" + ", some unread" * (u > 0), SuperpositionSpec(crowding=c, unread=u))
+        for c in (2.0, 4.0)
+        for u in (0.0, 0.15)
+    ),
 }
 """Scored where they are asked for by name."""
 

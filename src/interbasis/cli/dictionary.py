@@ -1,0 +1,99 @@
+"""`interbasis dictionary`: train sparse dictionaries of node layers, and score them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from interbasis.cli import common
+from interbasis.dictionaries.settings import DictionarySettings
+
+if TYPE_CHECKING:
+    from interbasis.graph.named_models import Model
+
+dictionary = App(name="dictionary", help="Train sparse dictionaries of node layers, or score them.")
+DictionaryModel = Annotated[
+    str, Parameter(help="modadd[:PATH], mlp:PATH, hf:FOLDER-OR-HUB-ID or python:MODULE:FUNCTION.")
+]
+DataName = Annotated[str | None, Parameter(help="Data by name; default: those the model was trained on.")]
+
+
+@dictionary.command
+def train(
+    model: DictionaryModel,
+    /,
+    *,
+    out: Annotated[Path, Parameter(help="Folder to write the dictionaries to, a folder per layer.")],
+    data: DataName = None,
+    settings: Annotated[DictionarySettings, common.Flat],
+    device: common.Device = None,
+    as_json: common.AsJson = False,
+) -> None:
+    """Train a sparse dictionary of every node layer that is named.
+
+    The dictionaries are written in SAELens' format. Interrupted training resumes when the same command is run
+    again; under torchrun, the layers are divided among the processes.
+
+    Example: interbasis dictionary train modadd --layers mlp_in.0 --features 256 --active 8 --out runs/sparse
+    """
+    from interbasis.compute.team import torchrun_team
+    from interbasis.dictionaries.network_training import train_dictionaries
+    from interbasis.graph.named_models import at_one_commit
+    from interbasis.show.result_tables import training_tables
+
+    team = torchrun_team()
+    opened = _open(model, device)
+    samples = at_one_commit(opened.open_data(data), team, opened.open_data)
+    _, record = train_dictionaries(
+        opened.network, samples, settings, out, model=model, data_name=samples.spec, team=team,
+        progress=None if team.is_first else False,
+    )  # fmt: skip
+    common.show(record, as_json, lambda record: training_tables(record, str(out)), out)
+
+
+@dictionary.command
+def score(
+    folder: Annotated[Path, Parameter(help="Folder of dictionaries, or of one, of any format that is read.")],
+    model: DictionaryModel,
+    /,
+    *,
+    data: DataName = None,
+    layer: Annotated[
+        str, Parameter(help="Node layer of a single dictionary; default: the one that its files name.")
+    ] = "",
+    norm_limit: Annotated[
+        float | None,
+        Parameter(
+            help="Tokens whose norm exceeds this many times the median of their layer stay as they are; "
+            "default: 3 for language models, else 0."
+        ),
+    ] = None,
+    device: common.Device = None,
+    as_json: common.AsJson = False,
+) -> None:
+    """Score dictionaries: each layer in turn is replaced by its reconstruction, and the model runs on.
+
+    Example: interbasis dictionary score runs/sparse modadd
+    """
+    from interbasis.base.progress import progress_bar
+    from interbasis.dictionaries.scores import score_folder
+    from interbasis.show.result_tables import score_tables
+
+    opened = _open(model, device)
+    samples = opened.open_data(data, "test")
+    with progress_bar() as progress:
+        scores = score_folder(
+            opened.network, folder, samples, layer=layer, norm_limit=norm_limit, progress=progress
+        )
+    common.show(scores, as_json, score_tables)
+
+
+def _open(model: str, device: str | None) -> "Model":
+    """The model by name, on a device."""
+    from dataclasses import replace
+
+    from interbasis.base.devices import torch_device
+    from interbasis.graph.named_models import open_model
+
+    opened = open_model(model)
+    return opened if device is None else replace(opened, network=opened.network.to(torch_device(device)))
