@@ -31,7 +31,7 @@ COMMANDS = {
         "merge": "Join the shards of one round of a build; after the last round, save the run.",
     },
     "More features than dimensions": {
-        "dictionary": "Train sparse dictionaries of node layers, or score them.",
+        "dictionary": "Train and score sparse dictionaries, and look into graphs between them.",
     },
     "What matters": {
         "ablate": "Find the fewest edges of every section that keep the model's accuracy.",
@@ -53,7 +53,7 @@ COMMANDS = {
     },
 }  # fmt: skip
 """In groups, in the order of work, with the first line of each one's help."""
-RESUMING = {"build", "ablate", "features", "controls", "dictionary train"}
+RESUMING = {"build", "ablate", "features", "controls", "dictionary train", "dictionary describe"}
 """Commands that resume when they are run again."""
 PLUGINS = "interbasis.commands"
 """Entry points of other packages: modules with COMMANDS and RESUMING as above, and a module per command."""

@@ -1,17 +1,19 @@
-"""`interbasis dictionary`: train sparse dictionaries of node layers, and score them."""
+"""`interbasis dictionary`: train and score sparse dictionaries, and look into graphs between them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from interbasis.cli import common
+from interbasis.cli import common, dictionary_graph
 from interbasis.dictionaries.settings import DictionarySettings
 
 if TYPE_CHECKING:
     from interbasis.graph.named_models import Model
 
-dictionary = App(name="dictionary", help="Train sparse dictionaries of node layers, or score them.")
+dictionary = App(
+    name="dictionary", help="Train and score sparse dictionaries, and look into graphs between them."
+)
 DictionaryModel = Annotated[
     str, Parameter(help="modadd[:PATH], mlp:PATH, hf:FOLDER-OR-HUB-ID or python:MODULE:FUNCTION.")
 ]
@@ -97,3 +99,12 @@ def _open(model: str, device: str | None) -> "Model":
 
     opened = open_model(model)
     return opened if device is None else replace(opened, network=opened.network.to(torch_device(device)))
+
+
+for command in (
+    dictionary_graph.describe,
+    dictionary_graph.trace,
+    dictionary_graph.check,
+    dictionary_graph.page,
+):
+    dictionary.command(command)
