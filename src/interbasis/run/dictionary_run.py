@@ -80,12 +80,12 @@ def build_dictionaries_by_name(
         )
     if request.edge_method is None:
         raise InterbasisError("a graph between dictionaries consists of edges; leave out --edge-method none")
-    team = torchrun_team()
+    team, named = torchrun_team(), parse_dictionaries(dictionaries)
     check_free(folder, overwrite)
     model = open_model(request.model)
     data = model.open_data(request.data)
     graph = build_graph(
-        model.network, data, parse_dictionaries(dictionaries), edge_method=request.edge_method,
+        model.network, data, named, edge_method=request.edge_method,
         edge_points=request.edge_points, edge_positions=request.edge_positions,
         skip_positions=request.skip_positions, norm_limit=request.norm_limit, seed=request.seed,
         dtype=request.dtype, model=request.model, data_name=data.spec, resume=folder, restart=overwrite,

@@ -8,7 +8,6 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +42,7 @@ def dictionary_page(
         token for features in descriptions.values() for feature in features for token in _tokens(feature)
     }
     shown |= {token for trace in traces.values() for token in (*trace.tokens, trace.target)}
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "layers": [
             {
                 "place": layer.place,
