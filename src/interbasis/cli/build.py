@@ -102,8 +102,6 @@ def _build_between(
         raise InterbasisError(
             "--dictionary cannot be combined with --shard, --memory or --device; leave these out"
         )
-    positions = settings.pop("edge_positions", None)  # of a build in bases, they need groups of signs
     request = requested(settings, output.config, trusted=trust, same_data=True)
-    request = request.model_copy(update={"edge_positions": positions})
     graph = build_dictionaries_by_name(request, dictionaries, output.out, overwrite=output.overwrite)
     common.show(graph.header, as_json, graph_tables, output.out)
