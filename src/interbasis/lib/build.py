@@ -188,8 +188,8 @@ def with_network_defaults(network: Network, config: BuildConfig) -> BuildConfig:
     """
     if config.edge_positions is not None and config.edge_group is None:
         raise InterbasisError(
-            "output positions of edges are sampled for stochastic sources only; set edge_group as well, or leave "
-            "edge_positions out"
+            "output positions of edges are sampled for stochastic sources only; set edge_group as well, or "
+            "leave edge_positions out"
         )
     basis = BASES[config.basis]
     limited = network.predicts_next and not config.isolate_largest and not basis.needs_all_tokens
