@@ -1,77 +1,132 @@
-"""Edges between dictionaries against automatic differentiation, token by token."""
+"""Attributions between dictionaries against automatic differentiation."""
 
 import pytest
 import torch
-from torch import Tensor
 
 import interbasis
 from cases import seeded
-from interbasis.dictionaries.dictionary import Dictionary
-from interbasis.dictionaries.edges import DictionaryLayer, SectionInDictionaries
+from interbasis.dictionaries.chain import Chain
+from interbasis.dictionaries.edges import SectionInDictionaries
+from interbasis.dictionaries.layers import REMAINDERS
+from interbasis.network.cores.core import Core
 from interbasis.numerics.integration import rule
+from placed_dictionaries import by_autograd, placed
 from tiny_models import random_model
 
-TOKENS = torch.randint(0, 23, (3, 7), generator=torch.Generator().manual_seed(5))
+TOKENS = torch.randint(0, 23, (2, 7), generator=torch.Generator().manual_seed(5))
+GRADIENT, QUADRATURE = rule("gradient"), rule("quadrature", 5)
 
 
-def dictionary(width: int, features: int, kind: str, seed: int) -> Dictionary:
-    generator = seeded(seed)
+PLACES = [
+    ("gpt2", "mlp_in.0", "ln1.1"),
+    ("gpt2", "ln2.0", "ln2_out.0"),
+    ("gpt2", "ln2.0", "mlp_in.0"),
+    ("gpt2", "attn_in.0", "ln2.0"),
+    ("gpt2", "ln1.0", "ln1.1"),
+    ("gpt2", "ln1.0", "ln_final"),
+    ("gpt2", "attn_out.0", "mlp_out.0"),
+    ("gpt2", "mlp_out.0", "attn_out.1"),
+    ("gpt2", "transcoder mlp_in.0", "ln1.1"),
+    ("gpt2", "transcoder mlp_in.0", "transcoder mlp_in.1"),
+    ("llama", "mlp_in.0", "ln1.1"),
+    ("llama", "attn_in.0", "ln2.0"),
+    ("llama", "ln1.0", "ln1.1"),
+    ("mistral", "ln1.0", "ln1.1"),
+    ("qwen3", "ln1.0", "ln1.1"),
+]
 
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
 
-    threshold = 0.3 + 0.2 * normal(features).abs() if kind == "jumprelu" else None
-    return Dictionary(
-        normal(features, width), 0.1 * normal(features), 0.3 * normal(features, width), 0.1 * normal(width),
-        threshold=threshold, active=5 if kind == "topk" else None,
-    )  # fmt: skip
+@pytest.mark.parametrize("integral", [GRADIENT, QUADRATURE], ids=["gradient", "quadrature"])
+@pytest.mark.parametrize(("model", "source", "target"), PLACES)
+def test_attributions_are_those_of_autograd(model, source, target, integral):
+    network = interbasis.from_hf(random_model(model)).to(torch.float64)
+    a, b = placed(network, source, "topk", 1), placed(network, target, "relu", 2, features=30)
+    chain = Chain((*network.sections[a.source_index : b.index], *b.through), integral)
+    inputs = TOKENS[:1]
+    activations = [f[0] for f in chain.activations(network.activations_at(a.source_index, inputs))]
+    before = network.activations_at(a.index, inputs)
+    z, out = a.encode(before), b.encode(network.activations_at(b.index, inputs))
+    vectors = a.split(z, before, activations[0][None])[0]
+    assert (vectors.sum(1) - activations[0]).abs().max() <= 1e-12 * activations[0].abs().max()
+    positions = torch.tensor([2, 6])
+    rows = b.rows(out.indices[0, positions])
+    jacobian = by_autograd(chain.sections, activations, integral)[positions]  # [S, d_out, T, d_in]
+    expected = torch.einsum("skd,sdte,tme->sktm", rows, jacobian, vectors)
+    if not chain.mixes_positions:
+        received = chain.attributions_at_tokens([f[positions] for f in activations], vectors[positions], rows)
+        index = torch.arange(2)
+        assert expected[index, :, positions].sub(received).abs().max() <= 1e-10 * expected.abs().max()
+        return
+    A = chain.attributions(activations, chain.push(activations, vectors), rows, positions)
+    received = A["anywhere"].unflatten(2, rows.shape[:2]).permute(2, 3, 0, 1).clone()
+    received[torch.arange(2), :, positions] += A["own"]
+    assert (received - expected).abs().max() <= 1e-10 * expected.abs().max()
 
 
 @pytest.mark.parametrize("kind", ["relu", "topk", "jumprelu"])
-@pytest.mark.parametrize("method", ["gradient", "exact"])
-@pytest.mark.parametrize(("model", "layer"), [("gpt2", "mlp_in.0"), ("llama", "mlp_in.0"), ("gpt2", "ln2.0")])
-def test_edges_are_those_of_autograd_and_add_up(model, layer, method, kind):
+@pytest.mark.parametrize(("model", "source", "target"), [PLACES[0], PLACES[10], PLACES[1]])
+def test_products_in_advance_give_the_same(model, source, target, kind):
     network = interbasis.from_hf(random_model(model)).to(torch.float64)
-    index = network.layers.index(layer)
-    following = network.layers[index + 1]
-    sections = network.sections
-    widths = [s.columns_read[1] - s.columns_read[0] for s in (sections[index], sections[index + 1])]
-    source = DictionaryLayer.from_network(network, layer, dictionary(widths[0], 40, kind, 1))
-    target = DictionaryLayer.from_network(network, following, dictionary(widths[1], 30, kind, 2))
-    f = network.activations_at(index, TOKENS).flatten(0, 1)
-    section, integral = sections[index], rule(method, 32)
-    (edges,) = SectionInDictionaries.from_layers(network, source, target).token_edges(f, integral)
-    u = target.dictionary.preactivations(section(f[:, None])[:, 0][:, target.columns])
-    active = target.dictionary.is_active(u)
-    assert edges.target.real.sum() == active.sum() > 0
-    total = edges.features.sum(2) + edges.error + edges.constant
-    expected = torch.where(edges.target.real, u.gather(1, edges.target.indices), 0.0)
-    if method == "exact":
-        assert (total - expected).abs().max() <= 1e-8 * expected.abs().max()
-    decoder = source.dictionary.decoder
-    for token in range(0, len(f), 5):
-        for place in edges.target.real[token].nonzero()[:, 0].tolist()[:3]:
-            i = edges.target.indices[token, place]
-            slope = _mean_gradient(
-                section,
-                f[token],
-                target,
-                i,
-                rule(method, 32) if method == "gradient" else rule("quadrature", 60),
+    a, b = placed(network, source, kind, 1), placed(network, target, kind, 2, features=30)
+    section = network.sections[a.index]
+    f = network.activations_at(a.index, TOKENS)
+    z, out = a.encode(f), b.encode(section(f))
+    assert out.real.any()
+    assert z.real.any()
+    vectors = a.split(z, f, f).flatten(0, 1)
+    z, out = (
+        type(x)(x.indices.flatten(0, 1), x.values.flatten(0, 1), x.real.flatten(0, 1)) for x in (z, out)
+    )
+    f = f.flatten(0, 1)
+    following = section(f[:, None])[:, 0]
+    for integral in (GRADIENT, rule("exact")):
+        fast = SectionInDictionaries.from_layers(a, b, section, integral)
+        blocks = list(fast.attributions(f, z, vectors[:, -len(REMAINDERS) :], out))
+        received = torch.cat([block for _, block in blocks])
+        chain = Chain((section,), integral)
+        expected = chain.attributions_at_tokens([f, following], vectors, b.rows(out.indices))
+        assert (received - expected).abs().max() <= 1e-10 * expected.abs().max()
+    u = out.values
+    total = (received.sum(-1) + b.dictionary.encoder_bias[out.indices]) * out.real
+    assert (total - u).abs().max() <= 1e-8 * u.abs().max()
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama", "mistral"])
+def test_a_block_is_complete(model):
+    """Features, error, what is carried and the constant add up to the pre-activation across a block."""
+    network = interbasis.from_hf(random_model(model)).to(torch.float64)
+    a, b = placed(network, "ln1.0", "topk", 1), placed(network, "ln1.1", "jumprelu", 2)
+    chain = Chain(network.sections[a.index : b.index], rule("exact", 48))
+    before = network.activations_at(a.index, TOKENS)
+    activations = chain.activations(before)
+    z, out = a.encode(before), b.encode(activations[-1])
+    sample = [f[1] for f in activations]
+    positions = torch.arange(7)
+    pushed = chain.push(sample, a.split(z, before, before)[1])
+    A = chain.attributions(sample, pushed, b.rows(out.indices[1]), positions)
+    total = A["own"].sum(-1) + A["anywhere"].sum((0, 1)).view(out.indices[1].shape)
+    total = (total + b.dictionary.encoder_bias[out.indices[1]]) * out.real[1]
+    assert (total - out.values[1]).abs().max() <= 1e-8 * out.values[1].abs().max()
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama", "qwen3"])
+def test_pushing_forward_is_the_transpose_of_pulling_back(model):
+    network = interbasis.from_hf(random_model(model)).to(torch.float64)
+    generator = seeded(3)
+    for section, f in zip(network.sections, network.activations(TOKENS), strict=False):
+        if section.core.mixes_positions:
+            continue
+        tokens = f.flatten(0, 1)
+        tangents = torch.randn(len(tokens), 3, f.shape[2], generator=generator, dtype=f.dtype)
+        rows = torch.randn(len(tokens), 2, section.target.width, generator=generator, dtype=f.dtype)
+        for integral in (GRADIENT, rule("exact")):
+            pushed = rows @ section.push_forward(tokens, tangents, integral).mT
+            pulled = section.pull_back(tokens, rows, integral) @ tangents.mT
+            assert (pushed - pulled).abs().max() <= 1e-10 * pulled.abs().max()
+            slow = Core.push_forward(
+                section.core, section.read_outs(tokens[None])[0], section.read_outs(tangents), GRADIENT
             )
-            wanted = (decoder[edges.source.indices[token]] @ slope[source.columns]) * edges.source.values[
-                token
-            ]
-            tolerance = 1e-10 if method == "gradient" else 1e-7
-            scale = wanted.abs().max().clamp_min(1e-12)
-            assert (edges.features[token, place] - wanted).abs().max() <= tolerance * scale
-
-
-def _mean_gradient(section, f: Tensor, target: DictionaryLayer, i: Tensor, integral) -> Tensor:
-    """∫ dα ∂u′_i/∂f at αf, by backward passes."""
-    total = torch.zeros_like(f)
-    for node, weight in zip(integral.nodes, integral.weights, strict=True):
-        at = (node * f).detach().requires_grad_()
-        u = target.dictionary.preactivations(section(at[None, None])[0, 0][target.columns])[i]
-        total += weight * torch.autograd.grad(u, at)[0]
-    return total
+            fast = section.core.push_forward(
+                section.read_outs(tokens[None])[0], section.read_outs(tangents), GRADIENT
+            )
+            assert (slow - fast).abs().max() <= 1e-10 * fast.abs().max()

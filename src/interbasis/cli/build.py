@@ -46,6 +46,14 @@ def build(
     *,
     output: Annotated[OutputOptions, common.Flat],
     options: Annotated[BuildOptions | None, common.Flat] = None,
+    dictionary: Annotated[
+        list[str] | None,
+        Parameter(
+            help="LAYER=PATH: a sparse dictionary of a node layer, attn_out.N or mlp_out.N; give several. "
+            "The graph is then between their features; other layers are passed through.",
+            negative="",
+        ),
+    ] = None,
     trust: common.Trust = False,
     as_json: common.AsJson = False,
 ) -> None:
@@ -67,6 +75,9 @@ def build(
     from interbasis.show.result_tables import shard_lines, summary_tables
 
     settings = chosen_settings(model, options)
+    if dictionary:
+        _build_between(dictionary, settings, output, trust, as_json)
+        return
     request = requested(settings, output.config, trusted=trust, same_data=True)
     if output.shard is not None:
         if output.memory is not None or output.device is not None:
@@ -77,3 +88,20 @@ def build(
     run = build_by_name(request, output.out, overwrite=output.overwrite, resources=output)
     tables = lambda summary: summary_tables(summary, str(output.out))  # noqa: E731
     common.show(run.summary(), as_json, tables, output.out)
+
+
+def _build_between(
+    dictionaries: list[str], settings: dict[str, object], output: OutputOptions, trust: bool, as_json: bool
+) -> None:
+    """Build the graph between the features of dictionaries."""
+    from interbasis.run.dictionary_run import build_dictionaries_by_name
+    from interbasis.run.request import requested
+    from interbasis.show.dictionaries.tables import graph_tables
+
+    if output.shard is not None or output.memory is not None or output.device is not None:
+        raise InterbasisError(
+            "--dictionary cannot be combined with --shard, --memory or --device; leave these out"
+        )
+    request = requested(settings, output.config, trusted=trust, same_data=True)
+    graph = build_dictionaries_by_name(request, dictionaries, output.out, overwrite=output.overwrite)
+    common.show(graph.header, as_json, graph_tables, output.out)

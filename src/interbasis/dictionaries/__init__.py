@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from interbasis.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from interbasis.dictionaries.build import build_graph
     from interbasis.dictionaries.circuit_tracer import TranscoderSet
     from interbasis.dictionaries.dictionary import Dictionary
     from interbasis.dictionaries.formats import load
+    from interbasis.dictionaries.graph import DictionaryGraph, load_graph
     from interbasis.dictionaries.network_training import train
     from interbasis.dictionaries.sae_lens import save
     from interbasis.dictionaries.scores import score
@@ -21,7 +23,10 @@ _HOMES = {
     "save": "sae_lens",
     "train": "network_training",
     "score": "scores",
+    "build_graph": "build",
+    "load_graph": "graph",
     "Dictionary": "dictionary",
+    "DictionaryGraph": "graph",
     "TranscoderSet": "circuit_tracer",
 }
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from interbasis.base.records import Basis, Dtype, Method, NonEmptyNames, Record
 
@@ -125,13 +125,6 @@ class BuildConfig(Record):
                 "a limit below the median leaves out most tokens; use at least 1, or 0 for no limit"
             )
         return limit
-
-    @field_validator("edge_positions")
-    @classmethod
-    def _require_group(cls, positions: int | None, info: ValidationInfo) -> int | None:
-        if positions is not None and info.data.get("edge_group") is None:
-            raise ValueError("positions are sampled for stochastic sources only; set edge_group as well")
-        return positions
 
     @property
     def kind(self) -> BasisKind:

@@ -177,8 +177,13 @@ def with_network_defaults(network: Network, config: BuildConfig) -> BuildConfig:
     """Return the settings with the defaults that depend on the network.
 
     Raises:
-        InterbasisError: The basis does not support the network.
+        InterbasisError: The basis does not support the network, or settings do not go together.
     """
+    if config.edge_positions is not None and config.edge_group is None:
+        raise InterbasisError(
+            "output positions of edges are sampled for stochastic sources only; set edge_group as well, or "
+            "leave edge_positions out"
+        )
     basis = BASES[config.basis]
     limited = network.predicts_next and not config.isolate_largest and not basis.needs_all_tokens
     defaults = {"dtype": network.build_dtype, "norm_limit": DEFAULT_NORM_LIMIT if limited else 0.0}

@@ -45,7 +45,7 @@ from interbasis.network.masked import masked_pass
 from interbasis.network.prefix import Prefix
 from interbasis.network.prefix import with_constant as with_constant
 from interbasis.network.section_jacobian import DenseJacobian, SectionJacobian
-from interbasis.network.structured_matmul import applier
+from interbasis.network.structured_matmul import applier, transposed_applier
 from interbasis.network.window import Grid
 from interbasis.numerics.integration import Rule
 
@@ -176,6 +176,28 @@ class Section(LayerMap):
     @cached_property
     def _apply_write(self) -> Callable[[Tensor], Tensor]:
         return applier(self.write)
+
+    def pull_back(self, f: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:  # [n, d_in], [n, k, d_out]
+        """g ↦ (P + B N̄ A)ᵀ g token by token, [n, k, d_in], where positions do not mix."""
+        inner = self.core.pull_back(self.read_outs(f[:, None])[:, 0], self._pull_write(cotangents), rule)
+        return self._pull_skip(cotangents) + self._pull_read(inner)
+
+    def push_forward(self, f: Tensor, tangents: Tensor, rule: Rule) -> Tensor:  # [n, d_in], [n, M, d_in]
+        """t ↦ (P + B N̄ A) t token by token, [n, M, d_out], where positions do not mix."""
+        inner = self.core.push_forward(self.read_outs(f[:, None])[:, 0], self._apply_read(tangents), rule)
+        return self._apply_skip(tangents) + self._apply_write(inner)
+
+    @cached_property
+    def _pull_skip(self) -> Callable[[Tensor], Tensor]:
+        return transposed_applier(self.skip)
+
+    @cached_property
+    def _pull_read(self) -> Callable[[Tensor], Tensor]:
+        return transposed_applier(self.read)
+
+    @cached_property
+    def _pull_write(self) -> Callable[[Tensor], Tensor]:
+        return transposed_applier(self.write)
 
     @cached_property
     def copies(self) -> tuple[Tensor, Tensor]:

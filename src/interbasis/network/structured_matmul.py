@@ -39,6 +39,14 @@ def applier(matrix: Tensor) -> Callable[[Tensor], Tensor]:  # M [d_out, d_in]; x
     return apply
 
 
+def transposed_applier(matrix: Tensor) -> Callable[[Tensor], Tensor]:  # M [d_out, d_in]
+    """The quickest way to apply Mᵀ, x [..., d_out] -> [..., d_in]; the constant's column by itself."""
+    if matrix.shape[1] < 2:
+        return lambda x: x @ matrix
+    constant, linear = matrix[:, :1], applier(matrix[:, 1:].T.contiguous())
+    return lambda x: torch.cat([x @ constant, linear(x)], dim=-1)
+
+
 def multiplications(matrix: Tensor) -> int:
     """Number of multiplications when `applier` applies a matrix to a vector."""
     if matrix.numel() < MIN_STRUCTURED_ELEMENTS or matrix.shape[1] < 2 or len(matrix) == 0:

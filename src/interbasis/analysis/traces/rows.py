@@ -198,9 +198,9 @@ def edges_into(
     if section.core.mixes_positions:
         return IncomingEdges(source, partial(_autograd_gradients, section, source, target, nodes, rule))
     positions = nodes.positions + section.positions_out(len(source.f)).start
-    g, u = target.cotangents(nodes.features), section.read_outs(source.f[positions])
-    gradient = g @ section.skip + section.core.pull_back(u, g @ section.write, rule) @ section.read
-    return IncomingEdges(source, lambda: [(slice(0, len(g)), gradient[:, None])], positions)
+    g = target.cotangents(nodes.features)
+    gradient = section.pull_back(source.f[positions], g[:, None], rule)  # [k, 1, width]
+    return IncomingEdges(source, lambda: [(slice(0, len(g)), gradient)], positions)
 
 
 def line_gradient(

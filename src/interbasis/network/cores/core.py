@@ -121,16 +121,35 @@ class Core(ABC):
     def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
         """g ↦ N̄ᵀg, token by token, for a core that does not mix positions: effect of u on g · core(u).
 
-        u [tokens, c_in], cotangents g [tokens, c_out] -> [tokens, c_in]. Closed forms where a core has them;
-        here, backward passes at the nodes of the rule.
+        u [tokens, c_in], cotangents g [tokens, k, c_out] -> [tokens, k, c_in]. Closed forms where a core has
+        them; here, backward passes at the nodes of the rule.
         """
-        total = torch.zeros_like(u)
+        repeated = u.repeat_interleave(cotangents.shape[1], 0)
+        total = torch.zeros_like(repeated)
         for node, weight in zip(rule.nodes, rule.weights, strict=True):
             with torch.enable_grad():
-                at = (node * u).detach()[:, None].requires_grad_()
+                at = (node * repeated).detach()[:, None].requires_grad_()
                 output = self(at, slice(0, 1))[:, 0]
-            total += weight * torch.autograd.grad(output, at, cotangents)[0][:, 0]
-        return total
+            total += weight * torch.autograd.grad(output, at, cotangents.flatten(0, 1))[0][:, 0]
+        return total.unflatten(0, cotangents.shape[:2])
+
+    def push_forward(self, u: Tensor, tangents: Tensor, rule: Rule) -> Tensor:
+        """t ↦ N̄ t, token by token, for a core that does not mix positions: the transpose of `pull_back`.
+
+        u [tokens, c_in], tangents [tokens, M, c_in] -> [tokens, M, c_out]. Closed forms where a core has
+        them; here, two backward passes at each node of the rule.
+        """
+        tokens, count = tangents.shape[:2]
+        repeated, flat = u.repeat_interleave(count, 0), tangents.flatten(0, 1)
+        total = torch.zeros(())
+        for node, weight in zip(rule.nodes, rule.weights, strict=True):
+            with torch.enable_grad():  # N t is the derivative of (Nᵀg)·t, which is linear in g
+                at = (node * repeated).detach()[:, None].requires_grad_()
+                output = self(at, slice(0, 1))[:, 0]
+                g = torch.zeros_like(output, requires_grad=True)
+                (pulled,) = torch.autograd.grad(output, at, g, create_graph=True)
+            total = total.to(u) + weight * torch.autograd.grad(pulled[:, 0], g, flat)[0]
+        return total.unflatten(0, (tokens, count))
 
     def to(self, *args: Any, **kwargs: Any) -> "Core":
         """The core in another dtype or on another device; one without parameters is the same everywhere."""

@@ -70,7 +70,10 @@ class ActivationCore(StatisticsCore):
         return self.joined(sums * read, 2).permute(2, 0, 1, 3).flatten(1, 2)
 
     def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
-        return self.mean_slopes(u, rule) * cotangents.tile(u.shape[1] // cotangents.shape[1])
+        return self.mean_slopes(u, rule)[:, None] * cotangents.tile(u.shape[-1] // cotangents.shape[-1])
+
+    def push_forward(self, u: Tensor, tangents: Tensor, rule: Rule) -> Tensor:
+        return self.joined(self.mean_slopes(u, rule)[:, None] * tangents, -1)
 
     def _tokens(self, u: Tensor, f: Tensor, outputs: slice, rule: Rule) -> tuple[Tensor, Tensor]:
         return self.mean_slopes(u[:, outputs], rule).flatten(0, 1), f[:, outputs].flatten(0, 1)

@@ -74,9 +74,12 @@ class HeadNorm(PassCore):
         return inner.flatten(0, 1) * f[:, outputs].flatten(0, 1)
 
     def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
-        heads, g = (x.unflatten(-1, (-1, self.width)) for x in (u, cotangents))  # [tokens, H, h]
-        a, b = self._slopes(_mean_square(heads), rule)
+        heads, g = u.unflatten(-1, (-1, self.width))[:, None], cotangents.unflatten(-1, (-1, self.width))
+        a, b = self._slopes(_mean_square(heads), rule)  # [tokens, 1, H, 1]
         return (a * g - b * heads * (heads * g).mean(-1, keepdim=True)).flatten(-2)
+
+    def push_forward(self, u: Tensor, tangents: Tensor, rule: Rule) -> Tensor:
+        return self.pull_back(u, tangents, rule)  # N̄ is symmetric
 
     def _slopes(self, m: Tensor, integral: Rule) -> tuple[Tensor, Tensor]:
         """a and b, shaped as m."""

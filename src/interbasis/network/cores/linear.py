@@ -26,7 +26,10 @@ class Linear(StatisticsCore, ClosedFormSquares):
         return f.new_zeros(0, f[:, outputs].shape[:2].numel(), f.shape[2])
 
     def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
-        return u  # [tokens, 0]
+        return u[:, None].expand(-1, cotangents.shape[1], -1)  # [tokens, k, 0]
+
+    def push_forward(self, u: Tensor, tangents: Tensor, rule: Rule) -> Tensor:
+        return tangents  # [tokens, M, 0]
 
     def squares(self, section: Matrices, rule: Rule) -> Squares:
         return LinearSquares(section)

@@ -75,9 +75,13 @@ class Normalize(StatisticsCore, ClosedFormSquares):
         return inner * f[:, outputs].flatten(0, 1)
 
     def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
-        v, u = u[:, :1], u[:, 1:]
-        a, b = self._slopes(v, rule)
-        return torch.cat([b * (u * cotangents).sum(1, keepdim=True), a * cotangents], dim=1)
+        a, b = self._slopes(u[:, :1], rule)
+        on_variance = cotangents @ (b * u[:, 1:])[..., None]
+        return torch.cat([on_variance, a[:, None] * cotangents], dim=-1)
+
+    def push_forward(self, u: Tensor, tangents: Tensor, rule: Rule) -> Tensor:
+        a, b = self._slopes(u[:, :1], rule)
+        return a[:, None] * tangents[..., 1:] + (b * u[:, 1:])[:, None] * tangents[..., :1]
 
     def squares(self, section: Matrices, rule: Rule) -> Squares:
         return NormalizeSquares(section, lambda v: self._slopes(v, rule))

@@ -40,7 +40,10 @@ class Variance(StatisticsCore, ClosedFormSquares):
         return (self._slope(rule) * (u @ read) * f)[None]
 
     def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
-        return self._slope(rule) * u * cotangents
+        return self._slope(rule) * u[:, None] * cotangents
+
+    def push_forward(self, u: Tensor, tangents: Tensor, rule: Rule) -> Tensor:
+        return self._slope(rule) * tangents @ u[..., None]
 
     def squares(self, section: Matrices, rule: Rule) -> Squares:
         return VarianceSquares(section, self._slope(rule))

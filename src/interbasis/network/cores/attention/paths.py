@@ -74,6 +74,22 @@ class QueryPaths:
         total = (self.moved * (self.cotangents @ v.mT)).sum(0)
         return total + (self.attended * (self.turned_q @ k.mT)).sum(0)
 
+    def on_tangents(self, u: Tensor) -> tuple[Tensor, Tensor]:  # [T, M, c_in] -> [T, M, k] each
+        """Contributions of M vectors of read-outs at every key, through values and through keys."""
+        _, k, v = (part.permute(2, 0, 1, 3) for part in self.shape.parts(u, 2))  # [H, T, M, h]
+        if self.shape.rotary is not None:
+            keys = torch.arange(k.shape[1], device=k.device)[:, None].expand(-1, k.shape[2])
+            k = self.shape.rotary.turn(k, keys)
+        value = u.new_zeros(*u.shape[:2], self.moved.shape[1])
+        key = torch.zeros_like(value)
+        for h in range(self.shape.heads):
+            for total, x, g, weights in (
+                (value, v, self.cotangents, self.moved),
+                (key, k, self.turned_q, self.attended),
+            ):
+                total.addcmul_((x[h].flatten(0, 1) @ g[h].T).view_as(total), weights[h].T[:, None])
+        return value, key
+
     def on_query_vectors(self, u: Tensor) -> Tensor:  # [k, c_in] at the queries' positions -> [k]
         """Contributions through the queries, of read-outs at their positions."""
         q = self.shape.parts(u, 1)[0].transpose(0, 1)  # [H, k, h]

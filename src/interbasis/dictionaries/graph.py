@@ -1,0 +1,288 @@
+"""The graph between dictionaries: features of every dictionary and the edges from one to the next, sparse.
+
+A graph is a folder: `dictionary_graph.json` says what was asked, on what, and which dictionaries it is of;
+the safetensors file that it names holds statistics and edges. Dictionaries stay in their own files, and are
+checked by their SHA-256 when they are opened again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from interbasis.base.errors import InterbasisError, first_problem
+from interbasis.base.files import file_sha256, inside, remove, write_atomically, write_text_atomically
+from interbasis.base.json_text import parse_json
+from interbasis.base.records import Dtype, Measured, Method, Record
+from interbasis.base.tensor_file import Entry, write_tensors
+from interbasis.dictionaries.layers import REMAINDERS
+
+FILE = "dictionary_graph.json"
+FORMAT: Literal["interbasis-dictionary-graph"] = "interbasis-dictionary-graph"
+MAX_STORED_EDGES = 2**22
+"""Edges that are stored of one pair of dictionaries at most."""
+STORED_SHARE = 0.999
+"""Share of Σ Ê² at which no further edges are stored."""
+
+
+class DictionaryReference(Record):
+    """A dictionary in its own file."""
+
+    place: str
+    """Where it is in the network."""
+    name: str
+    path: str
+    """File or folder; empty where it was given in Python."""
+    digest: str
+    features: int
+    active: int | None
+    """k of TopK; None is any number."""
+
+
+class PairRecord(Record):
+    """What is known of the edges between two dictionaries, beside the edges."""
+
+    source: str
+    target: str
+    tokens: int
+    """Tokens that sums are over."""
+    nonzero: int
+    """Pairs of features that were active together."""
+    stored: int
+    """The strongest of them, which are stored."""
+    stored_share: Measured
+    """Share of Σ Ê² over pairs of features in those that are stored."""
+    feature_share: Measured
+    """Share of features in Σ Ê² over all sources: features, error, carried streams and the constant."""
+    through_attention: bool
+    """Whether positions mix between the two."""
+
+
+class DictionaryBuildConfig(Record):
+    """Settings of a graph between dictionaries."""
+
+    edge_method: Method = "gradient"
+    edge_points: int = Field(16, ge=1)
+    edge_positions: int | None = Field(None, ge=1)
+    """Output positions sampled per sample; default: all."""
+    skip_positions: int = Field(0, ge=0)
+    norm_limit: float = Field(0.0, ge=0)
+    """Tokens whose norm exceeds this many times the median of their layer are left out; 0 leaves none out."""
+    seed: int = Field(0, ge=0, lt=2**63)
+    dtype: Dtype = "float32"
+
+
+class GraphTensors(Record):
+    """The file that holds a graph's tensors."""
+
+    file: str
+    sha256: str
+
+
+class DictionaryGraphHeader(Record):
+    """`dictionary_graph.json`, without what changes with the file."""
+
+    format: Literal["interbasis-dictionary-graph"] = FORMAT
+    version: Literal[1] = 1
+    layers: tuple[DictionaryReference, ...]
+    pairs: tuple[PairRecord, ...]
+    config: DictionaryBuildConfig
+    model: str
+    """Name of the model; empty where it was given in Python."""
+    data: str
+    """Name of the data; empty where they were given in Python."""
+    model_fingerprint: str
+    data_fingerprint: str
+    samples: int
+    seconds: dict[str, float]
+    versions: dict[str, str]
+
+
+class StoredHeader(DictionaryGraphHeader):
+    """`dictionary_graph.json`."""
+
+    tensors: GraphTensors
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureStatistics:
+    """Statistics of a dictionary's features over the data, [features] each."""
+
+    frequency: Tensor
+    """Share of the tokens at which it is active."""
+    mean: Tensor
+    """Mean activation over all tokens."""
+    square: Tensor
+    """Mean square of the activation over all tokens."""
+
+
+@dataclass(frozen=True, eq=False)
+class SparseEdges:
+    """The strongest edges from the features of one dictionary to those of the next, in descending order."""
+
+    source: Tensor  # [E]
+    target: Tensor  # [E]
+    rms: Tensor
+    """Ê [E]: RMS over all tokens of the attribution, 0 where the target is inactive."""
+    rms_active: Tensor
+    """RMS over the tokens where both are active, [E]."""
+    mean: Tensor
+    """Mean over all tokens, with its sign, [E]."""
+    frequency: Tensor
+    """Share of the tokens where both are active, [E]."""
+    error: Tensor | None
+    """Standard error of Ê [E] where positions were sampled."""
+    remainders: Tensor
+    """RMS over all tokens of the attribution to error, carried streams and constant, [features_out, 3]."""
+
+    FIELDS = ("source", "target", "rms", "rms_active", "mean", "frequency", "error", "remainders")
+
+    @classmethod
+    def from_sums(cls, sums: dict[str, Tensor]) -> "tuple[SparseEdges, dict[str, float | int]]":
+        """Choose the strongest edges of sums [K_out, K_in + 3], and say what they leave out."""
+        tokens = sums["tokens"].item()
+        count = max(tokens, 1.0)
+        features = sums["squares"][:, : -len(REMAINDERS)]
+        flat = features.flatten()
+        nonzero = int((flat > 0).sum())
+        strongest = flat.topk(min(nonzero, MAX_STORED_EDGES))
+        total, everything = flat.sum().item(), sums["squares"].sum().item()
+        covered = strongest.values.cumsum(0)
+        stored = min(nonzero, int((covered < STORED_SHARE * total).sum()) + 1) if nonzero else 0
+        places = strongest.indices[:stored]
+        width = features.shape[1]
+        source, target = places % width, places // width
+
+        def at(name: str) -> Tensor:
+            return sums[name][target, source]
+
+        rms = (at("squares") / count).sqrt()
+        error = None
+        if "variances" in sums:
+            error = (at("variances").sqrt() / count / (2 * rms)).float()
+        edges = cls(
+            source.int(), target.int(), rms.float(),
+            (at("squares") / at("together")).sqrt().float(), (at("signed") / count).float(),
+            (at("together") / count).float(), error,
+            (sums["squares"][:, -len(REMAINDERS) :] / count).sqrt().float(),
+        )  # fmt: skip
+        return edges, {
+            "tokens": round(tokens),
+            "nonzero": nonzero,
+            "stored": stored,
+            "stored_share": covered[stored - 1].item() / total if stored else 1.0,
+            "feature_share": total / everything if everything else 0.0,
+        }
+
+    def into(self, feature: int) -> Tensor:  # [e]
+        """Places of the edges into a feature of the target, the strongest first."""
+        return (self.target == feature).nonzero()[:, 0]
+
+    def out_of(self, feature: int) -> Tensor:  # [e]
+        """Places of the edges from a feature of the source, the strongest first."""
+        return (self.source == feature).nonzero()[:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class DictionaryGraph:
+    """Features of dictionaries and the edges from one to the next."""
+
+    header: DictionaryGraphHeader
+    statistics: Sequence[FeatureStatistics]
+    edges: Sequence[SparseEdges]
+
+    def __repr__(self) -> str:
+        layers = " → ".join(f"{layer.place} ({layer.features})" for layer in self.header.layers)
+        stored = sum(pair.stored for pair in self.header.pairs)
+        return f"DictionaryGraph({layers}; {stored} edges)"
+
+    @property
+    def places(self) -> list[str]:
+        """Where the dictionaries are, in the network's order."""
+        return [layer.place for layer in self.header.layers]
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the graph to a folder, atomically, in place of an older one.
+
+        Raises:
+            InterbasisError: The folder cannot be written.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        entries = [Entry.from_tensor(name, tensor) for name, tensor in self._tensors().items()]
+        staged = folder / "dictionary_graph.safetensors.new"
+        write_atomically(staged, lambda path: write_tensors(path, entries, {"format": FORMAT}))
+        digest = file_sha256(staged)
+        file = staged.replace(folder / f"dictionary_graph-{digest[:12]}.safetensors")
+        stored = StoredHeader(**dict(self.header), tensors=GraphTensors(file=file.name, sha256=digest))
+        write_text_atomically(folder / FILE, stored.to_json(indent=2) + "\n")
+        for old in folder.glob("dictionary_graph-*.safetensors"):
+            if old != file:
+                remove(old)
+        return folder
+
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors: dict[str, Tensor] = {}
+        for k, statistics in enumerate(self.statistics):
+            tensors |= {f"layers.{k}.{name}": value for name, value in vars(statistics).items()}
+        for k, edges in enumerate(self.edges):
+            values = {name: getattr(edges, name) for name in SparseEdges.FIELDS}
+            tensors |= {f"edges.{k}.{name}": value for name, value in values.items() if value is not None}
+        return tensors
+
+
+def is_dictionary_graph(folder: str | Path) -> bool:
+    """Whether a folder holds a graph between dictionaries."""
+    return (Path(folder) / FILE).is_file()
+
+
+def load_graph(folder: str | Path) -> DictionaryGraph:
+    """Read a graph from its folder.
+
+    Raises:
+        InterbasisError: There is none, or it is damaged.
+    """
+    folder = Path(folder)
+    path = inside(folder, FILE)
+    if not path.is_file():
+        raise InterbasisError(
+            f"expected a graph made by 'interbasis build --dictionary', but {folder} has no {FILE}"
+        )
+    try:
+        header = StoredHeader.model_validate(parse_json(path.read_text(encoding="utf-8")))
+    except (ValueError, ValidationError) as error:
+        reason = first_problem(error) if isinstance(error, ValidationError) else error
+        raise InterbasisError(f"{path} is damaged: {reason}; build the graph again") from error
+    file = inside(folder, header.tensors.file)
+    try:
+        if file_sha256(file) != header.tensors.sha256:
+            raise InterbasisError(f"{file} is damaged: its SHA-256 differs; build the graph again")
+        tensors = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise InterbasisError(f"could not read {file} ({error}); build the graph again") from error
+    plain = DictionaryGraphHeader(
+        **{name: getattr(header, name) for name in DictionaryGraphHeader.model_fields}
+    )
+    try:
+        statistics = [
+            FeatureStatistics(*(tensors[f"layers.{k}.{name}"] for name in ("frequency", "mean", "square")))
+            for k in range(len(header.layers))
+        ]
+        edges = []
+        for k in range(len(header.pairs)):
+            values = {name: tensors[f"edges.{k}.{name}"] for name in SparseEdges.FIELDS if name != "error"}
+            edges.append(SparseEdges(**values, error=tensors.get(f"edges.{k}.error")))
+    except KeyError as error:
+        raise InterbasisError(f"{file} is damaged: {error} is missing; build the graph again") from error
+    return DictionaryGraph(plain, statistics, edges)
+
+
+def statistics_from_sums(sums: dict[str, Tensor]) -> FeatureStatistics:
+    """Statistics of a dictionary from its sums over tokens."""
+    count = sums["tokens"].clamp_min(1)
+    return FeatureStatistics(*((sums[name] / count).float() for name in ("active", "sum", "square")))

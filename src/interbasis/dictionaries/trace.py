@@ -1,0 +1,258 @@
+"""One computation in the features of dictionaries: what made an output what it is.
+
+The effect of a feature j active at position t of a layer on the target is its gradient times activation,
+z_j W_d,j · ∂target/∂f_t: to first order, what the target loses without it. Nodes with the largest effects are
+kept in every layer, and the edges between them are attributions of one feature's pre-activation to the other
+(`chain.py`), by path through attention. The effects of features, errors, carried streams and the constant add
+up to the gradient times the activations of the layer. Every layer's strongest nodes are then set to 0, one at
+a time, and the change that follows is compared with the predicted one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from interbasis.base.errors import InterbasisError
+from interbasis.base.records import Measured, Record
+from interbasis.dictionaries.chain import Chain
+from interbasis.dictionaries.layers import REMAINDERS, ActiveFeatures, DictionaryLayer
+from interbasis.network.network import Network
+from interbasis.numerics.integration import rule
+
+NODE_SHARE = 0.8
+"""Share of Σ |effect| of a layer's features that the nodes kept hold."""
+MAX_NODES = 64
+"""Nodes kept in a layer."""
+MAX_EDGES_INTO = 8
+"""Edges kept into a node."""
+CHECKED_NODES = 12
+"""Nodes of every layer that are set to 0 to check their effect."""
+
+
+class DictionaryNode(Record):
+    """An active feature at a position."""
+
+    feature: int
+    position: int
+    value: float
+    """Its activation."""
+    effect: float
+    """On the target, by gradient times activation."""
+    measured: float | None = None
+    """What the target loses when it is set to 0; None where it was not measured."""
+
+
+class DictionaryEdge(Record):
+    """Attribution of a node's pre-activation to a node of the layer before; nodes by their place in lists."""
+
+    source: int
+    target: int
+    value: float
+    paths: dict[str, float] | None = None
+    """By skip, value, key and query where attention lies between."""
+
+
+class TracedDictionary(Record):
+    """A layer of a trace."""
+
+    place: str
+    active: int
+    """Active features at all positions."""
+    nodes: tuple[DictionaryNode, ...]
+    effects: dict[str, float]
+    """Total effects of all features, of errors, of carried streams and of the constant."""
+    edges: tuple[DictionaryEdge, ...]
+    """From the layer before."""
+
+
+class DictionaryTrace(Record):
+    """The trace of one prompt."""
+
+    tokens: tuple[int, ...]
+    target: int
+    """The output whose logit, over the mean of all, is explained."""
+    position: int
+    value: float
+    layers: tuple[TracedDictionary, ...]
+    sign_agreement: Measured
+    """Share of the checked nodes whose predicted effect has the sign of the measured one."""
+    correlation: Measured
+    """Spearman's correlation of predicted and measured effects."""
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """A dictionary's layer at the prompt."""
+
+    layer: DictionaryLayer
+    f: Tensor  # [T, width] of the node layer of its vectors
+    active: ActiveFeatures  # [T, k]
+    vectors: Tensor  # [T, k + 3, width]
+    slope: Tensor  # ∂target/∂f [T, width]
+
+    @property
+    def effects(self) -> Tensor:  # [T, k + 3]
+        return (self.vectors * self.slope[:, None]).sum(-1)
+
+
+def trace_dictionaries(
+    network: Network, layers: Sequence[DictionaryLayer], tokens: Tensor, target: int | None = None
+) -> DictionaryTrace:
+    """Trace a prompt.
+
+    Args:
+        network: A language model.
+        layers: Dictionaries at their places, in the network's order.
+        tokens: Token ids [T].
+        target: The output to explain, at the last position; default: the most likely one.
+
+    Raises:
+        InterbasisError: The network is no language model, or the prompt is empty.
+    """
+    if not network.predicts_next or tokens.ndim != 1 or not len(tokens):
+        raise InterbasisError(
+            "a trace of dictionaries explains the next token of a language model; expected token ids [T]"
+        )
+    inputs = tokens[None].to(network.device)
+    activations = [f.detach() for f in network.activations(inputs)]
+    logits = network.output_from(activations[-1], inputs)[0, -1]
+    target = int(logits.argmax()) if target is None else target
+    states = _states(network, layers, activations, inputs, target)
+    traced: list[TracedDictionary] = []
+    incoming: list[tuple[DictionaryEdge, ...]] = [()] * len(layers)
+    chosen = [_strongest(state) for state in states]
+    for k, ((before, sources), (after, targets)) in enumerate(pairwise(zip(states, chosen, strict=True))):
+        incoming[k + 1] = _edges(network, activations, before, sources, after, targets)
+    predicted, measured = [], []
+    for state, places, edges in zip(states, chosen, incoming, strict=True):
+        nodes = []
+        for number, (position, place) in enumerate(places.tolist()):
+            effect = state.effects[position, place].item()
+            change = None
+            if number < CHECKED_NODES:
+                change = _loss_without(network, state, position, place, inputs, target)
+                predicted.append(effect)
+                measured.append(change)
+            nodes.append(
+                DictionaryNode(
+                    feature=int(state.active.indices[position, place]), position=position,
+                    value=state.active.values[position, place].item(), effect=effect, measured=change,
+                )
+            )  # fmt: skip
+        sums = state.effects.sum(0)
+        k = state.active.indices.shape[1]
+        traced.append(
+            TracedDictionary(
+                place=state.layer.name, active=int(state.active.real.sum()), nodes=tuple(nodes), edges=edges,
+                effects={"features": sums[:k].sum().item()}
+                | {name: sums[k + m].item() for m, name in enumerate(REMAINDERS)},
+            )
+        )  # fmt: skip
+    x, y = torch.tensor(predicted), torch.tensor(measured)
+    return DictionaryTrace(
+        tokens=tuple(tokens.tolist()), target=target, position=len(tokens) - 1,
+        value=(logits[target] - logits.mean()).item(), layers=tuple(traced),
+        sign_agreement=(x.sign() == y.sign()).double().mean().item() if len(x) else 0.0,
+        correlation=spearman(x, y),
+    )  # fmt: skip
+
+
+def _value(network: Network, f: Tensor, index: int, inputs: Tensor, target: int) -> Tensor:
+    """The target from activations [1, T, width] of a node layer."""
+    for section in network.sections[index:]:
+        f = section(f)
+    logits = network.output_from(f, inputs)[0, -1]
+    return logits[target] - logits.mean()
+
+
+def _states(
+    network: Network,
+    layers: Sequence[DictionaryLayer],
+    activations: list[Tensor],
+    inputs: Tensor,
+    target: int,
+) -> list[_State]:
+    states = []
+    for layer in layers:
+        f = activations[layer.source_index]
+        with torch.enable_grad():
+            at = f.clone().requires_grad_()
+            (slope,) = torch.autograd.grad(_value(network, at, layer.source_index, inputs, target), at)
+        with torch.no_grad():
+            before = activations[layer.index]
+            active = layer.encode(before)
+            vectors = layer.split(active, before, f)[0]
+        flat = ActiveFeatures(active.indices[0], active.values[0], active.real[0])
+        states.append(_State(layer, f[0], flat, vectors, slope[0]))
+    return states
+
+
+def _strongest(state: _State) -> Tensor:  # [nodes, 2]: position, place among the active features
+    effects = (state.effects[:, : state.active.indices.shape[1]] * state.active.real).abs()
+    order = effects.flatten().argsort(descending=True)
+    covered = effects.flatten()[order].cumsum(0)
+    count = int((covered < NODE_SHARE * covered[-1]).sum()) + 1
+    order = order[: min(count, MAX_NODES, int(state.active.real.sum()))]
+    return torch.stack([order // effects.shape[1], order % effects.shape[1]], dim=1)
+
+
+@torch.no_grad()
+def _edges(
+    network: Network,
+    activations: list[Tensor],
+    before: _State,
+    sources: Tensor,
+    after: _State,
+    targets: Tensor,
+) -> tuple[DictionaryEdge, ...]:
+    """The strongest edges into every target node from the source nodes."""
+    sections = (*network.sections[before.layer.source_index : after.layer.index], *after.layer.through)
+    chain = Chain(sections, rule("gradient"))
+    first = before.layer.source_index
+    inner = [activations[k][0] for k in range(first, first + len(sections) + 1)]
+    edges = []
+    pushed = chain.push(inner, before.vectors) if chain.mixes_positions else None
+    t, m = sources.T
+    for number, (position, place) in enumerate(targets.tolist()):
+        rows = after.layer.rows(after.active.indices[position, place])[None, None]
+        at = torch.tensor([position], device=rows.device)
+        if pushed is None:
+            A = chain.attributions_at_tokens([f[at] for f in inner], before.vectors[at], rows)[0, 0]
+            values, by_path = torch.where(t == position, A[m], 0.0), None
+        else:
+            paths = chain.paths(inner, pushed, rows, at)
+            by_path = {
+                name: torch.where(t == position, part[0, 0][m], 0.0)
+                if name in ("skip", "query")
+                else torch.where(t < len(part), part[t.clamp_max(len(part) - 1), m, 0], 0.0)
+                for name, part in paths.items()
+            }
+            values = sum(by_path.values(), torch.zeros_like(next(iter(by_path.values()))))
+        for k in values.abs().argsort(descending=True)[:MAX_EDGES_INTO].tolist():
+            if values[k] == 0:
+                break
+            named = None if by_path is None else {name: part[k].item() for name, part in by_path.items()}
+            edges.append(DictionaryEdge(source=k, target=number, value=values[k].item(), paths=named))
+    return tuple(edges)
+
+
+@torch.no_grad()
+def _loss_without(
+    network: Network, state: _State, position: int, place: int, inputs: Tensor, target: int
+) -> float:
+    """What the target loses when one feature at one position is set to 0."""
+    f, index = state.f[None], state.layer.source_index
+    changed = f.clone()
+    changed[0, position] -= state.vectors[position, place]
+    before = _value(network, f, index, inputs, target)
+    return (before - _value(network, changed, index, inputs, target)).item()
+
+
+def spearman(x: Tensor, y: Tensor) -> float:
+    """Spearman's rank correlation; nan for fewer than 3 pairs."""
+    from scipy.stats import spearmanr
+
+    return float(spearmanr(x.numpy(), y.numpy()).statistic) if len(x) > 2 else float("nan")

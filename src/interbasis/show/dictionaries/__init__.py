@@ -1,0 +1,1 @@
+"""The page of a graph between dictionaries."""

@@ -1,0 +1,54 @@
+"""Random dictionaries at places of a network, and mean Jacobians by autograd."""
+
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from cases import seeded
+from interbasis.dictionaries.dictionary import Dictionary
+from interbasis.dictionaries.layers import DictionaryLayer
+
+
+def dictionary(width: int, features: int, kind: str, seed: int, **more: object) -> Dictionary:
+    generator = seeded(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    threshold = 0.3 + 0.2 * normal(features).abs() if kind == "jumprelu" else None
+    return Dictionary(
+        normal(features, width), 0.1 * normal(features), 0.3 * normal(features, width), 0.1 * normal(width),
+        threshold=threshold, active=5 if kind == "topk" else None, **more,
+    )  # fmt: skip
+
+
+def placed(network, place: str, kind: str, seed: int, features: int = 40) -> DictionaryLayer:
+    """A dictionary of as many coordinates as the place has."""
+    if place.startswith("transcoder "):
+        place, width = place.split()[1], network.nodes[0].width - 1
+        generator = seeded(seed + 50)
+        skip = torch.randn(width, width, generator=generator, dtype=torch.float64)
+        hooks = {"hook": place, "output_hook": place.replace("mlp_in", "mlp_out"), "skip": skip}
+        return DictionaryLayer.from_network(network, place, dictionary(width, features, kind, seed, **hooks))
+    layer = place.replace("attn_out", "attn_in").replace("mlp_out", "mlp_in")
+    section = network.sections[network.layers.index(layer)]
+    width = section.target.width - 1 if layer != place else section.columns_seen
+    return DictionaryLayer.from_network(network, place, dictionary(width, features, kind, seed))
+
+
+def mean_jacobian(section, f: Tensor, integral) -> Tensor:
+    """∫dα ∂F/∂f at αf of one sample by autograd, [S, d_out, T, d_in]."""
+    total = 0.0
+    for node, weight in zip(integral.nodes, integral.weights, strict=True):
+        total = total + weight * torch.autograd.functional.jacobian(lambda x: section(x[None])[0], node * f)
+    return total
+
+
+def by_autograd(sections, activations, integral) -> Tensor:
+    """The product of the sections' mean Jacobians, [S, d_out, T, d_in]."""
+    if not sections:
+        f = activations[0]
+        return torch.eye(f.numel(), dtype=f.dtype).view(*f.shape, *f.shape)
+    jacobians = [mean_jacobian(s, f, integral) for s, f in zip(sections, activations, strict=False)]
+    return reduce(lambda total, more: torch.einsum("abtd,tdce->abce", more, total), jacobians)
