@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from interbasis.dictionaries.circuit_tracer import TranscoderSet
     from interbasis.dictionaries.dictionary import Dictionary
     from interbasis.dictionaries.formats import load
+    from interbasis.dictionaries.replacement import with_transcoder
     from interbasis.dictionaries.sae_lens import save
 
 _HOMES = {
@@ -19,6 +20,7 @@ _HOMES = {
     "save": "sae_lens",
     "Dictionary": "dictionary",
     "TranscoderSet": "circuit_tracer",
+    "with_transcoder": "replacement",
 }
 
 __all__ = list(_HOMES)
