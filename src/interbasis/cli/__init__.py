@@ -44,13 +44,14 @@ COMMANDS = {
     "What may be claimed": {
         "controls": "Compare the run with other bases, scrambled weights and random rankings.",
         "compare": "Compare two runs of one model: features, edges, ablation, modules.",
+        "diff": "Compare what two models, or a series of checkpoints, compute, section by section.",
         "report": "Write a report: the numbers, the figures, and what may be claimed from them.",
         "figures": "Write every figure of a run as SVG, PDF or PNG.",
         "export": "Export a run as HTML, GraphML, parquet or JSON.",
     },
 }  # fmt: skip
 """In groups, in the order of work, with the first line of each one's help."""
-RESUMING = {"build", "ablate", "features", "controls"}
+RESUMING = {"build", "ablate", "features", "controls", "diff"}
 """Commands that resume when they are run again."""
 PLUGINS = "interbasis.commands"
 """Entry points of other packages: modules with COMMANDS and RESUMING as above, and a module per command."""
