@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -26,6 +27,11 @@ SHARE_OF_MEMORY = 8
 """Sums of the sections that are measured together take this part of the memory: chunks, both models and
 states that are merged take the others."""
 
+QUERIES_SHARE = 4
+"""One query position in so many is sampled by default: all of them take about four times as long."""
+MIN_QUERIES = 16
+"""Query positions sampled by default, at least."""
+
 
 def diff(
     first: Network,
@@ -36,6 +42,7 @@ def diff(
     along: Along = "first",
     directions: int = 4,
     examples: int = 5,
+    queries: int | Literal["all"] | None = None,
     dtype: Dtype = "float64",
     names: tuple[str, str] = ("first", "second"),
     folder: str | Path | None = None,
@@ -57,6 +64,8 @@ def diff(
         along: Model whose activations are the input of both sections.
         directions: Leading directions of every section.
         examples: Tokens shown for each direction.
+        queries: Query positions sampled per sequence in attention's Jacobians, or "all"; default: a quarter
+            of them, at least 16. Errors over samples include what sampling adds.
         dtype: Dtype to compute in; float32 loses changes of weights below 1e-3 of their size.
         names: Names to remember the models by.
         folder: Folder that the difference is stored in, with unfinished work while it lasts.
@@ -90,7 +99,8 @@ def diff(
     kind = torch.float64 if dtype == "float64" else torch.float32
     require_dtype(target, kind)
     pair = first.to(target, kind), second.to(target, kind)
-    settings = DifferenceSettings(along, directions, examples)
+    batches = Batches(data)
+    settings = DifferenceSettings(along, directions, examples, _query_count(pair[0], batches, queries))
     if limit is not None:
         settings = replace(settings, sum_bytes=limit // SHARE_OF_MEMORY)
     executor = Executor(
@@ -98,10 +108,10 @@ def diff(
         chunk_bytes=None if limit is None else limit // SHARE_OF_MEMORY,
     )  # fmt: skip
     decisive = {
-        "along": along, "directions": directions, "examples": examples, "dtype": dtype,
-        "sum_bytes": settings.sum_bytes,
+        "along": along, "queries": settings.queries, "directions": directions, "examples": examples,
+        "dtype": dtype, "sum_bytes": settings.sum_bytes,
         "metric": None if graph is None else graph.config.model_dump(mode="json"),
-        "first": first.fingerprint(), "second": second.fingerprint(), "data": Batches(data).fingerprint(),
+        "first": first.fingerprint(), "second": second.fingerprint(), "data": batches.fingerprint(),
         **environment(),
     }  # fmt: skip
     place = None if folder is None else Path(folder)
@@ -116,6 +126,16 @@ def diff(
             team.wait_for_all()
             executor.checkpoints.finish("diff")
     return result
+
+
+def _query_count(network: Network, batches: Batches, queries: int | Literal["all"] | None) -> int | None:
+    """Query positions sampled per sequence; None is all."""
+    if queries == "all":
+        return None
+    if isinstance(queries, int) and queries < 1:
+        raise InterbasisError(f"expected queries of at least 1, or all, received {queries}")
+    positions = network.prefix(batches.first().to(network.device)).shape[1]
+    return max(MIN_QUERIES, positions // QUERIES_SHARE) if queries is None else queries
 
 
 @contextmanager

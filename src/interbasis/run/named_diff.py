@@ -35,6 +35,8 @@ class DiffRequest(Record):
     """Leading directions of every section."""
     examples: int = Field(5, ge=1)
     """Tokens shown for each direction."""
+    queries: int | Literal["all"] | None = None
+    """Query positions sampled per sequence in attention's Jacobians, or all; default: a quarter of them."""
     dtype: Dtype = "float64"
     """float64, or float32, which loses changes of weights below 1e-3 of their size."""
     against: Literal["previous", "first", "last"] = "previous"
@@ -107,8 +109,9 @@ def diff_by_name(
         result = diff(
             network, second_network, at_one_commit(data, team, partial(_data, first)),
             run=first.run, along=request.along, directions=request.directions, examples=request.examples,
-            dtype=request.dtype, names=(one, request.transcoder or other), folder=place, restart=restart,
-            memory=resources.memory, device=resources.device, progress=progress, team=team,
+            queries=request.queries, dtype=request.dtype, names=(one, request.transcoder or other),
+            folder=place, restart=restart, memory=resources.memory, device=resources.device,
+            progress=progress, team=team,
         )  # fmt: skip
         results.append(result)
     return results

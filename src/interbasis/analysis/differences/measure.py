@@ -67,6 +67,8 @@ class DifferenceSettings:
     """Leading directions of every section."""
     examples: int = 5
     """Tokens shown for each of them."""
+    queries: int | None = None
+    """Query positions sampled per sequence in attention's Jacobians; None is all."""
     sum_bytes: int = DEFAULT_SUM_BYTES
 
 
@@ -77,7 +79,8 @@ class MeasuredDifference:
     record: Difference
     tensors: dict[str, Tensor]
     """By section: SECTION.outputs [k, d_out], SECTION.inputs [k, d_in], with rows of unit length, and
-    SECTION.output_values, SECTION.input_values, the eigenvalues of both Grams."""
+    SECTION.output_values, SECTION.input_values, the eigenvalues of both Grams; of the head of attention that
+    changed most, SECTION.head.query, SECTION.head.key and SECTION.head.value, input directions by path."""
 
 
 def measure(
@@ -123,7 +126,9 @@ def measure(
     rows: dict[int, Tensor] = {}
     readers: dict[int, Readers] = {}
     for start, stop in section_windows(sections, settings.sum_bytes):
-        pass_ = DifferencePass(networks, sections[start:stop], start, settings.along, transforms[0])
+        pass_ = DifferencePass(
+            networks, sections[start:stop], start, settings.along, transforms[0], settings.queries
+        )
         with executor.clock("differences"):
             sums = executor.run(pass_, batches)
         rows |= {k: sums.groups[k] for k in sums.groups if k == PREFIX}
@@ -257,6 +262,9 @@ def _describe(
         ),
         heads=tuple(sorted(heads, key=lambda head: -head.total)),
     )
+    if change.heads:
+        leading = change.heads[0].head
+        found |= {f"head.{path}": rows for path, rows in measured.path_directions(core, leading).items()}
     return change, found
 
 

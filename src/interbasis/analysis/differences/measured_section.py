@@ -9,6 +9,7 @@ the same sums: its block of N reads A_F and is written by B_F.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -22,6 +23,7 @@ from interbasis.network.difference import difference, in_memory
 from interbasis.network.network import Section
 from interbasis.network.section_jacobian import SectionJacobian
 from interbasis.network.stencil_section import StencilSection
+from interbasis.numerics.linalg import eigenbasis
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,17 +52,30 @@ class MeasuredSection:
         """Q."""
         return self.jacobian.metric
 
-    def core_sums(self, f: Tensor) -> Sums:  # [n, T, d_in]
-        """Sums of the difference's core over a batch."""
+    def core_sums(self, f: Tensor, queries: Tensor | None = None) -> Sums:  # [n, T, d_in]
+        """Sums of the difference's core over a batch.
+
+        Those of attention may be over sampled ``queries`` [n, Q], scaled to all positions.
+        """
         section = self.difference
         u, outputs = section.read_outs(f), section.outputs(f)
+        if isinstance(section.core, AttentionDifference) and queries is not None and not section.last_only:
+            sums = section.core.sums_at(u, queries, self.metric.to(u))
+            return {name: total * (f.shape[1] / queries.shape[1]) for name, total in sums.items()}
         if isinstance(section.core, PassCore):
             return section.batch_sums(u, outputs, self.metric.to(u), None, None)
         return section.statistics(u[:, outputs].flatten(0, 1))
 
-    def computed(self, f: Tensor) -> Tensor:  # [n, T, d_in] -> [n, S, r]
-        """T times what the first model's section computes beside streams that it carries."""
-        return self._computing(f) @ self.transform.to(f).T
+    def computed(self, f: Tensor, output: Tensor) -> Tensor:  # [n, T, d_in], [n, S, d_out] -> [n, S, d_out]
+        """What the first model's section with this output computes beside streams that it carries."""
+        return output if isinstance(self.first.core, Linear) else output - self._carrying(f)
+
+    @cached_property
+    def _carrying(self) -> Callable[[Tensor], Tensor]:
+        first = in_memory(self.first)
+        if isinstance(first, StencilSection):
+            return first._apply_skip
+        return lambda f: first._apply_skip(f[:, first.outputs(f)])
 
     @cached_property
     def _computing(self) -> Section:
@@ -88,6 +103,17 @@ class MeasuredSection:
             rows = paths | {"total": torch.cat(list(paths.values()))}
             result[head] = {name: _through(sums["gram"], read, index) for name, index in rows.items()}
         return result
+
+    def path_directions(self, sums: Sums, head: int) -> dict[str, Tensor]:  # [2h, d_in] each
+        """Leading input directions of the change through one head, by path."""
+        core, first = self.difference.core, self.difference.source.first_coordinate
+        assert isinstance(core, AttentionDifference)
+        found = {}
+        for path, rows in core.rows(head).items():
+            A, K = self.difference.read[rows].double()[:, first:], sums["gram"][rows][:, rows]
+            _, vectors = eigenbasis(A.T @ K @ A)
+            found[path] = torch.nn.functional.pad(vectors[: len(rows)], (first, 0))
+        return found
 
 
 def _through(gram: Tensor, read: Tensor, rows: Tensor) -> float:

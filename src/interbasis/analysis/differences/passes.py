@@ -12,6 +12,7 @@ from interbasis.compute.checkpoints import State
 from interbasis.compute.executor import Chunk, Pass, add_sums
 from interbasis.network.cores import Sums
 from interbasis.network.network import Network
+from interbasis.numerics.random_signs import random_positions
 
 MAX_GROUPS_PER_CHUNK = 4
 """Groups of samples that a chunk is cut into, for errors over samples."""
@@ -49,9 +50,11 @@ class DifferencePass(Pass[DifferenceSums]):
         first: int,
         along: Along,
         prefix_transform: Tensor,
+        queries: int | None = None,
     ):
+        """``queries`` are query positions sampled per sequence in attention's Jacobians; None is all."""
         self.networks, self.sections, self.first, self.along = networks, sections, first, along
-        self.prefix_transform = prefix_transform
+        self.prefix_transform, self.queries = prefix_transform, queries
         self.name, self.file = f"differences from section {first}", f"differences.{first}"
 
     def start(self) -> DifferenceSums:
@@ -61,41 +64,51 @@ class DifferencePass(Pass[DifferenceSums]):
     def update(self, state: DifferenceSums, chunk: Chunk) -> None:
         inputs = chunk.inputs
         size = -(-len(inputs) // MAX_GROUPS_PER_CHUNK)
-        for part in inputs.split(size):
-            self._add(state, part)
+        for number, part in enumerate(inputs.split(size)):
+            self._add(state, part, chunk.first + number * size)
 
-    def _add(self, state: DifferenceSums, inputs: Tensor) -> None:
+    def _add(self, state: DifferenceSums, inputs: Tensor, sample: int) -> None:
         f, g = (network.activations_at(self.first, inputs) for network in self.networks)
         if self.first == 0:
             size, change = f.shape[0] * f.shape[1], _square((f - g) @ self.prefix_transform.to(f).T)
             _add_row(state, PREFIX, {"outputs": size, "total": change, "arising": change})
         for k, measured in enumerate(self.sections, self.first):
-            f, g = self._section(state, k, measured, f, g)
+            f, g = self._section(state, k, measured, f, g, sample)
 
     def _section(
-        self, state: DifferenceSums, k: int, measured: MeasuredSection, f: Tensor, g: Tensor
+        self, state: DifferenceSums, k: int, measured: MeasuredSection, f: Tensor, g: Tensor, sample: int
     ) -> tuple[Tensor, Tensor]:
         """Add one section's sums; return the next activations of both models."""
         after_f, after_g = measured.first(f), measured.second(g)
-        T = measured.transform.to(f)
-        shared = f if self.along == "first" else g
+        T, total = measured.transform.to(f), after_f - after_g
         row = {
             "outputs": after_f.shape[0] * after_f.shape[1], "inputs": f.shape[0] * f.shape[1],
-            "total": _square((after_f - after_g) @ T.T),
+            "total": _square(total @ T.T),
         }  # fmt: skip
-        passed = (measured.second(f) - after_g) if self.along == "first" else after_f - measured.first(g)
-        row["passed_on"] = _square(passed @ T.T)
         if measured.changed:
-            D = measured.difference(shared).flatten(0, 1).double()
-            sums = measured.core_sums(shared)
-            own = measured.computed(shared).flatten(0, 1).double()
-            row["arising"] = _square(D @ T.double().T)
+            shared = f if self.along == "first" else g
+            D = measured.difference(shared)
+            output = after_f if self.along == "first" else after_g + D
+            sums = measured.core_sums(shared, self._queries(k, shared, sample))
+            row["arising"] = _square(D @ T.T)
+            row["passed_on"] = 0.0 if torch.equal(f, g) else _square((total - D) @ T.T)
             row["jacobian"], row["own_jacobian"] = measured.traces(sums, shared)
+            own = (measured.computed(shared, output) @ T.T).flatten(0, 1).double()
+            D = D.flatten(0, 1).double()
             moments = {"gram": D.T @ D, "own": own.sum(0), "own_square": own.square().sum()}
             add_sums(state.sums, {f"{k}.core.{name}": total for name, total in sums.items()})
             add_sums(state.sums, {f"{k}.outputs.{name}": total for name, total in moments.items()})
+        else:
+            row["passed_on"] = row["total"]
         _add_row(state, k, row)
         return after_f, after_g
+
+    def _queries(self, k: int, f: Tensor, sample: int) -> Tensor | None:  # [n, Q]
+        """Sampled query positions of a section, addressed by sample; None is all."""
+        if self.queries is None or self.queries >= f.shape[1]:
+            return None
+        key = ("queries", 0, k)
+        return random_positions(key, sample, len(f), self.queries, f.shape[1]).to(f.device)
 
     def merge(self, state: DifferenceSums, other: DifferenceSums) -> None:
         add_sums(state.sums, other.sums)

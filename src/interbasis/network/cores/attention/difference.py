@@ -25,7 +25,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from interbasis.network.cores.attention.core import Attention
+from interbasis.network.cores.attention.core import MIN_QUERIES_PER_BLOCK, Attention
 from interbasis.network.cores.attention.heads import AttentionShape, Heads
 from interbasis.network.cores.attention.moments import covariances
 from interbasis.network.cores.attention.rotary_moments import KEYS_PER_BLOCK, KeyBrackets, KeyTurns
@@ -72,7 +72,8 @@ class AttentionDifference(PassCore):
         shape, metric = self.shape, metric.to(u)
         sums = _Sums.zero(shape, u)
         each = shape.heads * max(4 * shape.width**2, 4 * shape.shared * u.shape[1])
-        queries = min(MAX_QUERIES_PER_BLOCK, positions.shape[1], max(1, MAX_BLOCK_ELEMENTS // each))
+        few = max(MIN_QUERIES_PER_BLOCK, MAX_QUERIES_PER_BLOCK * positions.shape[1] // u.shape[1])
+        queries = min(few, positions.shape[1], max(1, MAX_BLOCK_ELEMENTS // each))
         samples = max(1, MAX_BLOCK_ELEMENTS // (each * queries))
         multiple = 1 if shape.rotary is None else KEYS_PER_BLOCK
         change, u_G = u.chunk(2, dim=-1)
@@ -283,26 +284,30 @@ class _Sums:
         return pull(b[2], q[2]), (one[0] + other[0], one[1] + other[1])
 
     def _add_key_pairs(self, x: _Block, Q: Tensor) -> None:
-        """k,k for pairs of groups."""
+        """k,k of the heads of every group with those of it and of later groups."""
         shape = x.first.shape
         turns = None
         if shape.rotary is not None:
             turns = KeyTurns(shape, x.first.first + x.first.k.shape[2], x.v[0])
         for G in range(shape.groups):
-            for G2 in range(G, shape.groups):
-                left, right = (slice(k * shape.shared, (k + 1) * shape.shared) for k in (G, G2))
-                weights = _key_weights(x, left, right, Q[left, :, right])
-                for read, pieces in enumerate(_queries(x, left)):
-                    for other, other_pieces in enumerate(_queries(x, right)):
-                        chosen = torch.stack([
-                            torch.stack([weights[i][j] for j, _ in other_pieces], dim=1) for i, _ in pieces
-                        ])  # [I, h, J, g, n, S, T]  # fmt: skip
-                        queries = torch.stack([q for _, q in pieces])  # [I, h, n, S, h]
-                        other_queries = torch.stack([q for _, q in other_pieces])
-                        kk = shape.sigma**2 * _outer_sums(x, turns, chosen, queries, other_queries)
-                        self.kk[read, G, :, other, G2] += kk
-                        if G2 > G:
-                            self.kk[other, G2, :, read, G] += kk.T
+            left, right = slice(G * shape.shared, (G + 1) * shape.shared), slice(G * shape.shared, None)
+            weights = _key_weights(x, left, right, Q[left, :, right])
+            if turns is None:
+                weights = [[part.sum(-1) for part in row] for row in weights]
+            for read, pieces in enumerate(_queries(x, left)):
+                for other, other_pieces in enumerate(_queries(x, right)):
+                    chosen = torch.stack([
+                        torch.stack([weights[i][j] for j, _ in other_pieces], dim=1) for i, _ in pieces
+                    ])  # [I, h, J, g, n, S] or [I, h, J, g, n, S, T]  # fmt: skip
+                    q = torch.stack([q for _, q in pieces])  # [I, h, n, S, h]
+                    other_q = torch.stack([q for _, q in other_pieces])
+                    if turns is None:
+                        kk = _outer_sums(shape, chosen, q, other_q)
+                    else:
+                        kk = _turned_outer_sums(x, turns, chosen, q, other_q)
+                    kk = shape.sigma**2 * kk  # [groups from G on, h, h]
+                    self.kk[read, G, :, other, G:] += kk.transpose(0, 1)
+                    self.kk[other, G + 1 :, :, read, G] += kk[1:].mT
 
     def _add_local(self, x: _Block) -> None:
         cov_F, cov_δ, cov_G = (cov.sum(2) for cov in x.cov)  # [H, i, j]
@@ -375,60 +380,73 @@ def _queries(x: _Block, heads: slice) -> tuple[list[tuple[int, Tensor]], list[tu
 
 
 def _key_weights(x: _Block, left: slice, right: slice, Q: Tensor) -> list[list[Tensor]]:
-    """ξ_iᵀ Q ξ_j for the heads of two groups, [h, g, n, S, T] each; Q [h, 2i, g, 2j]."""
-    (_, δb, b_G), (_, other_δb, other_b_G) = ([part[heads] for part in x.b] for heads in (left, right))
-    b_F, other_b_F = x.b[0][left], x.b[0][right]
+    """ξ_iᵀ Q ξ_j for the heads of one group and other heads, [h, g, n, S, T] each; Q [h, 2i, g, 2j]."""
+    b_F, δb, b_G = (part[left][:, None] for part in x.b)
+    other_b_F, other_δb, other_b_G = (part[right] for part in x.b)
     (F, one), (other_F, other_one) = (_values(x, heads) for heads in (left, right))
     width = F[0].shape[-1]
     D_FF = _deviations(F, other_F, Q[:, :width, :, :width])
     D_F1 = _deviations(F, other_one, Q[:, :width])
     D_1F = _deviations(one, other_F, Q[..., :width])
     D_11 = _deviations(one, other_one, Q)
-    from_F = D_FF * other_δb + D_F1 * other_b_G  # ν_Fᵀ Q ξ_1
-    from_1 = D_1F * other_δb + D_11 * other_b_G
-    δb, b_G, b_F = δb[:, None], b_G[:, None], b_F[:, None]
+    onto_F = (δb * D_FF).addcmul_(b_G, D_1F)  # ξ_1ᵀ Q ν_F
+    onto_1 = D_11.mul_(b_G).addcmul_(δb, D_F1)
+    from_F = D_F1.mul_(other_b_G).addcmul_(D_FF, other_δb)  # ν_Fᵀ Q ξ_1
     return [
-        [δb * from_F + b_G * from_1, (δb * D_FF + b_G * D_1F) * other_b_F],
-        [b_F * from_F, b_F * D_FF * other_b_F],
+        [onto_1.mul_(other_b_G).addcmul_(onto_F, other_δb), onto_F * other_b_F],
+        [from_F.mul_(b_F), D_FF.mul_(b_F).mul_(other_b_F)],
     ]
 
 
 def _values(x: _Block, heads: slice) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """(ν [n, T, ·], ζ [h, n, S, ·]) of the heads of a group, F and 1."""
+    """(ν [h, n, T, ·], ζ [h, n, S, ·]) of some heads, F and 1."""
     v, z = ([part[heads] for part in parts] for parts in (x.v, x.z))
-    stacked = torch.cat([v[1][0], v[2][0]], dim=-1), torch.cat([z[1], z[2]], dim=-1)
-    return (v[0][0], z[0]), stacked
+    return (v[0], z[0]), (torch.cat([v[1], v[2]], dim=-1), torch.cat([z[1], z[2]], dim=-1))
 
 
 def _deviations(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], Q: Tensor) -> Tensor:
-    """(ν_t − ζ_s)ᵀ Q (ν′_t − ζ′_s), [h, g, n, S, T]; Q [h, i, g, j]."""
+    """(ν_t − ζ_s)ᵀ Q (ν′_t − ζ′_s), [h, g, n, S, T]; Q [h, i, g, j]. The heads h share ν."""
     (v, z), (w, y) = left, right
-    spread = torch.einsum("nti,higj->hgntj", v, Q)
-    by_key = (spread * w).sum(-1)  # [h, g, n, T]
-    from_left = torch.einsum("hnsi,higj->hgnsj", z, Q)
-    from_right = torch.einsum("higj,gnsj->hgnsi", Q, y)
+    by_head = Q.transpose(1, 2)[:, :, None]  # [h, g, 1, i, j]
+    by_key = ((v[0] @ by_head) * w).sum(-1)  # [h, g, n, T]
+    from_left = z[:, None] @ by_head  # [h, g, n, S, j]
+    from_right = y @ by_head.mT  # [h, g, n, S, i]
     by_query = (from_left * y).sum(-1)
-    return by_key[..., None, :] + by_query[..., None] - from_left @ w.mT - from_right @ v.mT
+    shape = by_key.shape
+    rows = torch.cat([from_left, from_right, by_query[..., None], torch.ones_like(by_query)[..., None]], -1)
+    columns = torch.cat([(-w).expand(*shape, -1), (-v[0]).expand(*shape, -1)], dim=-1)
+    columns = torch.cat([columns, torch.ones_like(by_key)[..., None], by_key[..., None]], dim=-1)
+    return rows @ columns.mT
 
 
-def _outer_sums(
-    x: _Block, turns: KeyTurns | None, weights: Tensor, q: Tensor, other_q: Tensor
-) -> Tensor:  # [h, h]
-    """Σ_st w_st (R_tᵀq̃_s)(R_tᵀq̃′_s)ᵀ; weights [I, h, J, g, n, S, T], q [I, h, n, S, h]."""
-    weights, (q, other_q) = weights.flatten(2, 3).flatten(0, 1), (part.flatten(0, 1) for part in (q, other_q))
-    if turns is None:
-        summed = weights.sum(-1)  # [h, g, n, S]
-        mixed = torch.einsum("hgns,gnsj->hnsj", summed, other_q)
-        return q.flatten(0, 2).T @ mixed.flatten(0, 2)
-    ordered, other_ordered = (
-        turns.ordered(part).permute(3, 0, 1, 2).flatten(2) for part in (q, other_q)
-    )  # [2p′, h, n·S]
-    total: Tensor | None = None
-    for start, keys in x.key_blocks():
-        part = weights[..., keys].permute(4, 0, 1, 2, 3).flatten(3)  # [B, h, g, n·S]
-        brackets = KeyBrackets(turns, start, len(part), same=False)
-        brackets.add(part, ordered, other_ordered)
-        turned = brackets.turned()
-        total = turned if total is None else total + turned
-    assert total is not None
-    return turns.restored(total)
+def _outer_sums(shape: AttentionShape, weights: Tensor, q: Tensor, other_q: Tensor) -> Tensor:
+    """Σ_s w_s q_s q′_sᵀ by groups of the second heads, [groups, h, h].
+
+    weights [I, h, J, g, n, S], q [I, h, n, S, h], other_q [J, g, n, S, h].
+    """
+    mixed = torch.einsum("ahbgns,ahnsi->gbnsi", weights, q).flatten(1, 3)
+    by_head = mixed.mT @ other_q.transpose(0, 1).flatten(1, 3)  # [g, h, h]
+    return by_head.unflatten(0, (-1, shape.shared)).sum(1)
+
+
+def _turned_outer_sums(
+    x: _Block, turns: KeyTurns, weights: Tensor, q: Tensor, other_q: Tensor
+) -> Tensor:  # [groups, h, h]
+    """Σ_st w_st (R_tᵀq̃_s)(R_tᵀq̃′_s)ᵀ by groups of the second heads; weights [I, h, J, g, n, S, T]."""
+    shared = x.first.shape.shared
+    ordered = turns.ordered(q.flatten(0, 1)).permute(3, 0, 1, 2).flatten(2)  # [2p′, h, n·S]
+    results = []
+    for start in range(0, weights.shape[3], shared):
+        heads = slice(start, start + shared)
+        part = weights[:, :, :, heads].flatten(2, 3).flatten(0, 1)  # [h, g, n, S, T]
+        other_part = other_q[:, heads].flatten(0, 1)
+        other_ordered = turns.ordered(other_part).permute(3, 0, 1, 2).flatten(2)
+        total: Tensor | None = None
+        for first, keys in x.key_blocks():
+            by_key = part[..., keys].permute(4, 0, 1, 2, 3).flatten(3)  # [B, h, g, n·S]
+            brackets = KeyBrackets(turns, first, len(by_key), same=False)
+            brackets.add(by_key, ordered, other_ordered)
+            total = brackets.turned() if total is None else total + brackets.turned()
+        assert total is not None
+        results.append(turns.restored(total))
+    return torch.stack(results)
