@@ -21,10 +21,12 @@ from tiny_models import random_model, tokens
 
 
 def inverse_root(x: Tensor) -> Tensor:  # [tokens, w] -> [r, w]
-    """T with TᵀT the inverse covariance of the rows."""
-    values, vectors = torch.linalg.eigh(torch.cov(x.T, correction=0))
-    kept = values > 1e-10 * values[-1]
-    return vectors.T[kept] / values[kept].sqrt()[:, None]
+    """T with TᵀT the inverse covariance of the rows, to which 1 % of the mean variance is added."""
+    covariance = torch.cov(x.T, correction=0)
+    values, vectors = torch.linalg.eigh(
+        covariance + 0.01 * covariance.diagonal().mean() * torch.eye(len(covariance), dtype=x.dtype)
+    )
+    return vectors.T / values.sqrt()[:, None]
 
 
 def expected_shares(first: Network, second: Network, inputs: Tensor) -> dict[str, tuple[float, float]]:

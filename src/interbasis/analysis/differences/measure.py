@@ -48,8 +48,9 @@ from interbasis.lib.statistics import StatisticsPass, Wanted
 from interbasis.network.network import Network, NodeLayer
 from interbasis.numerics.linalg import eigenbasis
 
-MIN_VARIANCE = 1e-10
-"""Variance, as a share of the layer's largest, below which the inverse covariance ignores a direction."""
+ADDED_VARIANCE = 0.01
+"""Variance added to all directions before the covariance is inverted, as a share of the layer's mean: without
+it, directions that the first model hardly uses would outweigh all others."""
 MAX_DENSE_WIDTH = 8192
 """Widest node layer whose covariance is inverted."""
 DEFAULT_SUM_BYTES = 2**30
@@ -190,7 +191,7 @@ def require_comparable(first: Network, second: Network) -> None:
 def output_transform(
     node: NodeLayer, covariance: Covariance, basis: LayerBasis | None
 ) -> Tensor:  # [r, width]
-    """T with W = TᵀT: LIB's C without the constant, or Λ^-½ U of the covariance U ᵀΛU."""
+    """T with W = TᵀT: LIB's C without the constant, or (Λ + λ)^-½ U of the covariance UᵀΛU."""
     first = node.first_coordinate
     if basis is not None:
         identity = torch.eye(node.width, dtype=torch.float64)
@@ -199,7 +200,9 @@ def output_transform(
         T[:, :first] = 0
         return T
     values, vectors = eigenbasis(covariance.gram)
-    kept = values > MIN_VARIANCE * values[0].clamp_min(0)
+    values = values.clamp_min(0)
+    values = values + ADDED_VARIANCE * values.mean()
+    kept = values > 0
     T = torch.zeros(int(kept.sum()), node.width, dtype=torch.float64)
     T[:, first:] = vectors[kept] / values[kept].sqrt()[:, None]
     return T

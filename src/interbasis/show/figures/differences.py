@@ -13,6 +13,8 @@ from interbasis.show.figures.style import WIDTH, new_figure, note, plain, shorte
 
 MAX_STEP_NAMES = 24
 """Steps that are all named; of more, some are."""
+LARGEST_SHOWN = 1.0
+"""Larger shares have the colour of this one: the first steps of a training change more than there is."""
 SMALLEST_SHOWN = 1e-4
 """Smallest share with a colour of its own, relative to the largest of its panel."""
 
@@ -36,10 +38,10 @@ def difference_heat_map(series: DifferenceSeries) -> Figure:
             for name in sections
         ], dtype=float)  # fmt: skip
         finite = shares[np.isfinite(shares) & (shares > 0)]
-        largest = float(finite.max()) if finite.size else 1.0
+        largest = min(float(finite.max()), LARGEST_SHOWN) if finite.size else LARGEST_SHOWN
         lowest = max(float(finite.min()) if finite.size else largest, SMALLEST_SHOWN * largest)
         image = panel.imshow(
-            np.clip(np.nan_to_num(shares), lowest, None), aspect="auto", interpolation="nearest",
+            np.clip(np.nan_to_num(shares), lowest, largest), aspect="auto", interpolation="nearest",
             cmap="viridis", norm=LogNorm(lowest, largest if largest > lowest else 10 * lowest),
         )  # fmt: skip
         panel.set_yticks(range(len(sections)), [plain(name) for name in sections])
@@ -50,7 +52,7 @@ def difference_heat_map(series: DifferenceSeries) -> Figure:
         panel.set_xticks(list(shown), [plain(steps[k]) for k in shown], rotation=90)
     note(
         figure,
-        "Each model against the one that it is compared with, both sections on the same input; log scale.",
+        "Each model against the one that it is compared with, both sections on the same input; log scale, up to 1.",
     )
     return figure
 
