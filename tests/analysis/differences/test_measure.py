@@ -195,6 +195,29 @@ def test_result_is_stored_and_read_again(tmp_path):
         load_difference(tmp_path / "diff")
 
 
+def test_interrupted_work_resumes_with_the_same_result(tmp_path, monkeypatch):
+    monkeypatch.setenv("INTERBASIS_SAVE_EVERY", "0")
+    first, second, inputs = language_pair("gpt2")
+    whole = interbasis.diff(first, second, inputs, folder=tmp_path / "whole", progress=False)
+
+    def stop(phase: str, done: int, total: int) -> None:
+        if phase == "differences":
+            raise KeyboardInterrupt
+
+    folder = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        interbasis.diff(first, second, inputs, folder=folder, progress=stop)
+    assert (folder / ".resume" / "diff").is_dir()
+    phases = []
+    again = interbasis.diff(
+        first, second, inputs, folder=folder, progress=lambda phase, done, total: phases.append(phase)
+    )
+    assert "examples" in phases
+    assert "statistics" not in phases  # they were stored
+    assert again.record == whole.record
+    assert all(torch.equal(again.tensors[name], tensor) for name, tensor in whole.tensors.items())
+
+
 def test_memory_limit_changes_nothing_but_last_digits():
     first, second, inputs = language_pair("gpt2")
     whole = interbasis.diff(first, second, inputs, progress=False).record

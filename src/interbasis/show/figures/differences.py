@@ -52,7 +52,8 @@ def difference_heat_map(series: DifferenceSeries) -> Figure:
         panel.set_xticks(list(shown), [plain(steps[k]) for k in shown], rotation=90)
     note(
         figure,
-        "Each model against the one that it is compared with, both sections on the same input; log scale, up to 1.",
+        "Each model against the one that it is compared with, both sections on the same input.",
+        "Log scale, up to 1.",
     )
     return figure
 
