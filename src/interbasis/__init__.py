@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from interbasis.network.cores import General
     from interbasis.network.network import Network, NodeLayer, Section
     from interbasis.run.build import build
+    from interbasis.run.diff import diff
     from interbasis.run.run import Run, open_run
     from interbasis.show import figures
     from interbasis.show.report.page import write_figures, write_report
@@ -34,6 +35,7 @@ _HOMES = {
     "mlp": "models",
     "modadd": "models",
     "build": "run.build",
+    "diff": "run.diff",
     "open_run": "run.run",
     "Run": "run.run",
     "trust": "graph.trust",

@@ -26,10 +26,12 @@ COMMANDS = {
     "More features than dimensions": ("dictionary",),
     "What matters": ("ablate", "curves", "modules"),
     "What it means": ("features", "trace", "steer", "view"),
-    "What may be claimed": ("yardstick", "controls", "compare", "report", "figures", "export"),
+    "What may be claimed": ("yardstick", "controls", "compare", "diff", "report", "figures", "export"),
 }
 """In groups, in the order of work; command NAME is the function NAME in the module NAME."""
-RESUMING = {"build", "ablate", "features", "controls", "yardstick", "dictionary train", "dictionary describe"}
+RESUMING = {
+    "build", "ablate", "features", "controls", "yardstick", "diff", "dictionary train", "dictionary describe",
+}  # fmt: skip
 """Commands that resume when they are run again."""
 PLUGINS = "interbasis.commands"
 """Entry points of other packages: modules with COMMANDS and RESUMING as above, and a module per command."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from interbasis.dictionaries.formats import load
     from interbasis.dictionaries.graph import DictionaryGraph, load_graph
     from interbasis.dictionaries.network_training import train
+    from interbasis.dictionaries.replacement import with_transcoder
     from interbasis.dictionaries.sae_lens import save
     from interbasis.dictionaries.scores import score
 
@@ -28,6 +29,7 @@ _HOMES = {
     "Dictionary": "dictionary",
     "DictionaryGraph": "graph",
     "TranscoderSet": "circuit_tracer",
+    "with_transcoder": "replacement",
 }
 
 __all__ = list(_HOMES)

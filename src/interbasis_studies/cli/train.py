@@ -27,6 +27,10 @@ class TrainRequest(Record):
     """cifar10 and cifar10-conv only: where the images are, cifar10:PATH."""
     steps: int | None = Field(default=None, ge=1)
     """modadd only: at most this many steps."""
+    modulus: int | None = Field(default=None, ge=3)
+    """modadd only: p, the number that sums are taken modulo; default: 113."""
+    keep_every: int = Field(default=0, ge=0)
+    """modadd only: also keep a checkpoint of every so many steps, as NAME-STEP.safetensors; 0 keeps none."""
     epochs: int | None = Field(default=None, ge=1)
     """cifar10 and cifar10-conv only: passes over the images."""
 
@@ -66,9 +70,9 @@ def train(
     path = request.out or Path(f"{task}-seed{request.seed}.safetensors")
     if path.exists():
         raise InterbasisError(f"{path} exists already; name another file, or delete it to train again")
-    for option in ("data", "epochs") if task == "modadd" else ("steps",):
-        if getattr(request, option) is not None:
-            raise InterbasisError(f"--{option} is not an option of train {task}")
+    for option in ("data", "epochs") if task == "modadd" else ("steps", "modulus", "keep_every"):
+        if getattr(request, option):
+            raise InterbasisError(f"--{option.replace('_', '-')} is not an option of train {task}")
     check_writable(path.parent)
     with only_task(path.parent, f"train {path.name}"), _live_line() as line:
         if task == "modadd":
@@ -88,7 +92,10 @@ def _modadd(request: TrainRequest, path: Path, line: "_Line") -> None:
     recipe = Recipe(seed=request.seed)
     if request.steps is not None:
         recipe = replace(recipe, steps=request.steps)
-    train(recipe, path, lambda step, loss, accuracy: line(step, recipe.steps, loss, accuracy))
+    if request.modulus is not None:
+        recipe = replace(recipe, p=request.modulus)
+    advance = lambda step, loss, accuracy: line(step, recipe.steps, loss, accuracy)  # noqa: E731
+    train(recipe, path, advance, request.keep_every)
 
 
 def _images(task: str, request: TrainRequest, path: Path, line: "_Line") -> None:

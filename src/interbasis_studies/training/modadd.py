@@ -100,11 +100,12 @@ def logits(weights: Weights, x: Tensor, y: Tensor) -> Tensor:  # [n], [n] -> [n,
     return torch.addmm(weights["unembed.b_U"], stream, weights["unembed.W_U"])
 
 
-def train(recipe: Recipe, path: Path, report: Report | None = None) -> Path:
+def train(recipe: Recipe, path: Path, report: Report | None = None, keep_every: int = 0) -> Path:
     """Train, or go on training, and write the checkpoint to ``path`` (safetensors).
 
     The state is kept beside it as ``path.state`` every few hundred steps; a run that was killed resumes
-    from there and ends with the weights of an uninterrupted one.
+    from there and ends with the weights of an uninterrupted one. With ``keep_every``, checkpoints of the
+    beginning and of every so many steps are written beside it, as NAME-STEP.safetensors.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     train_set, test_set = split(p=recipe.p, fraction=recipe.fraction, seed=0)
@@ -117,6 +118,8 @@ def train(recipe: Recipe, path: Path, report: Report | None = None) -> Path:
     step, solved = state.restore(step=0, solved=-1).values()
     x, y, labels = train_set.inputs[:, 0], train_set.inputs[:, 1], train_set.labels
     started, first, accuracy = time.monotonic(), step, 0.0
+    if keep_every and step == 0:
+        _write(_step_path(path, 0), recipe, weights, {"steps_taken": 0})
     while step < recipe.steps and not (solved >= 0 and step >= solved + recipe.stop_after):
         for group in optimizer.param_groups:
             group["lr"] = recipe.learning_rate * min(1.0, (step + 1) / recipe.warm_up)
@@ -126,6 +129,8 @@ def train(recipe: Recipe, path: Path, report: Report | None = None) -> Path:
         loss.backward()
         optimizer.step()
         step += 1
+        if keep_every and step % keep_every == 0:
+            _write(_step_path(path, step), recipe, weights, {"steps_taken": step})
         if step % CHECK_EVERY == 0:
             accuracy = _accuracy(weights, test_set.inputs, test_set.labels)
             if accuracy < recipe.stop_at_accuracy:
@@ -137,18 +142,25 @@ def train(recipe: Recipe, path: Path, report: Report | None = None) -> Path:
                 report(step, loss.item(), accuracy)
     rate = (step - first) / max(time.monotonic() - started, 1e-9)
     accuracy = _accuracy(weights, test_set.inputs, test_set.labels)
-    metadata = {
-        "architecture": json.dumps({"family": FAMILY, "layers": 1, "heads": recipe.heads, "p": recipe.p}),
-        "training": json.dumps(
-            asdict(recipe)
-            | {"steps_taken": step, "test_accuracy": accuracy, "steps_per_second": round(rate, 1),
-               "torch": torch.__version__}
-        ),
-    }  # fmt: skip
-    tensors = {name: weight.detach().contiguous() for name, weight in weights.items()}
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
+    measured = {"steps_taken": step, "test_accuracy": accuracy, "steps_per_second": round(rate, 1)}
+    _write(path, recipe, weights, measured)
     discard_state(state.path)
     return path
+
+
+def _write(path: Path, recipe: Recipe, weights: Weights, measured: dict[str, float]) -> None:
+    """Write a checkpoint, with its recipe and what was measured in its metadata."""
+    metadata = {
+        "architecture": json.dumps({"family": FAMILY, "layers": 1, "heads": recipe.heads, "p": recipe.p}),
+        "training": json.dumps(asdict(recipe) | measured | {"torch": torch.__version__}),
+    }
+    tensors = {name: weight.detach().contiguous() for name, weight in weights.items()}
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
+
+
+def _step_path(path: Path, step: int) -> Path:
+    """Checkpoint of one step, beside the last one."""
+    return path.with_name(f"{path.stem}-{step:06d}{path.suffix}")
 
 
 @torch.no_grad()

@@ -80,7 +80,7 @@ def add_block(sums: HeadSums, x: Heads, metric: Tensor, value_products: Tensor) 
     a, b = x.pattern()  # [H, n, S, T]
     z = a @ x.v  # [H, n, S, h]
     pairs, counted = x.counted_pairs()
-    cov = _covariances(x, b, z)  # [H, i, n·S, j]
+    cov = covariances(x, b, z)  # [H, i, n·S, j]
     if pairs is not None and counted is not None:  # the sums below skip what does not count, z and Cov do not
         cov *= counted.flatten()[:, None]
         a, b = (a * pairs,) * 2 if a is b else (a * pairs, b * pairs)
@@ -140,7 +140,7 @@ def _add_key_terms(
             sums.vk[h] += by_values(mixed[..., :width], mixed[..., width:], z, queries)
 
 
-def _covariances(x: Heads, b: Tensor, z: Tensor) -> Tensor:
+def covariances(x: Heads, b: Tensor, z: Tensor) -> Tensor:
     """Cov_s as [heads, value coordinate, n·S, key coordinate]."""
     width, shared = x.shape.width, x.shape.shared
     # without a cap Σ_t b (v − z) = 0, so that keys may be centred too, which saves digits

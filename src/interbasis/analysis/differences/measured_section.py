@@ -1,0 +1,197 @@
+"""A section of two models with the metric of its outputs: sums over data, and what follows from them.
+
+With T [r, d_out], W = TᵀT, and the difference section D(f) = ΔP f + B core(A f) (`network/difference.py`),
+
+    tr Σ JᵀWJ = n |TΔP|² + 2 ⟨BᵀWΔP Aᵀ, ΣN_ss⟩ + ⟨AAᵀ, Σ NᵀQN⟩,      Q = BᵀWB,
+
+which is linear in the core's sums. The first model's own Jacobian, without streams that it carries, is in
+the same sums: its block of N reads A_F and is written by B_F.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from interbasis.network.cores import Linear, PassCore, Sums
+from interbasis.network.cores.attention.difference import AttentionDifference
+from interbasis.network.cores.slope_difference import PairedSlopes, trace_weights
+from interbasis.network.difference import difference, in_memory
+from interbasis.network.network import Section
+from interbasis.network.section_jacobian import SectionJacobian
+from interbasis.network.stencil_section import StencilSection
+from interbasis.numerics.linalg import eigenbasis
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredSection:
+    """Section of the first model F, of the second G, and T [r, d_out], W = TᵀT."""
+
+    first: Section
+    second: Section
+    transform: Tensor
+
+    @cached_property
+    def difference(self) -> Section:
+        return difference(self.first, self.second)
+
+    @cached_property
+    def changed(self) -> bool:
+        """Whether the two sections differ."""
+        return bool(self.difference.skip.any() or self.difference.write.any())
+
+    @cached_property
+    def jacobian(self) -> SectionJacobian:
+        return self.difference.jacobian(self.transform)
+
+    @cached_property
+    def metric(self) -> Tensor:
+        """Q."""
+        return self.jacobian.metric
+
+    def core_sums(self, f: Tensor, queries: Tensor | None = None) -> Sums:  # [n, T, d_in]
+        """Sums of the difference's core over a batch.
+
+        Those of attention may be over sampled ``queries`` [n, Q], scaled to all positions.
+        """
+        section = self.difference
+        u, outputs = section.read_outs(f), section.outputs(f)
+        if isinstance(section.core, AttentionDifference) and queries is not None and not section.last_only:
+            sums = section.core.sums_at(u, queries, self.metric.to(u))
+            return {name: total * (f.shape[1] / queries.shape[1]) for name, total in sums.items()}
+        if isinstance(section.core, PassCore):
+            return section.batch_sums(u, outputs, self.metric.to(u), None, None)
+        return section.statistics(u[:, outputs].flatten(0, 1))
+
+    def computed(self, f: Tensor, output: Tensor) -> Tensor:  # [n, T, d_in], [n, S, d_out] -> [n, S, d_out]
+        """What the first model's section with this output computes beside streams that it carries."""
+        return output if isinstance(self.first.core, Linear) else output - self._carrying(f)
+
+    @cached_property
+    def _carrying(self) -> Callable[[Tensor], Tensor]:
+        first = in_memory(self.first)
+        if isinstance(first, StencilSection):
+            return first._apply_skip
+        return lambda f: first._apply_skip(f[:, first.outputs(f)])
+
+    @cached_property
+    def _computing(self) -> Section:
+        first = in_memory(self.first)
+        if isinstance(first.core, Linear):
+            return first
+        return replace(first, skip=torch.zeros_like(first.skip))
+
+    @cached_property
+    def traces(self) -> "TraceForm":
+        """tr Σ JᵀWJ of the difference and of the first model's section."""
+        if isinstance(self.difference, StencilSection):
+            return StencilTraces(self, self._computing.jacobian(self.transform))
+        return DenseTraces(self)
+
+    def head_changes(self, sums: Sums) -> dict[int, dict[str, float]]:
+        """tr Σ JᵀWJ through single heads of attention, by path and through all three ("total")."""
+        core = self.difference.core
+        if not isinstance(core, AttentionDifference):
+            return {}
+        read = self.difference.read[:, self.difference.source.first_coordinate :].double()
+        result = {}
+        for head in range(core.shape.heads):
+            paths = core.rows(head)
+            rows = paths | {"total": torch.cat(list(paths.values()))}
+            result[head] = {name: _through(sums["gram"], read, index) for name, index in rows.items()}
+        return result
+
+    def path_directions(self, sums: Sums, head: int) -> dict[str, Tensor]:  # [2h, d_in] each
+        """Leading input directions of the change through one head, by path."""
+        core, first = self.difference.core, self.difference.source.first_coordinate
+        assert isinstance(core, AttentionDifference)
+        found = {}
+        for path, rows in core.rows(head).items():
+            A, K = self.difference.read[rows].double()[:, first:], sums["gram"][rows][:, rows]
+            _, vectors = eigenbasis(A.T @ K @ A)
+            found[path] = torch.nn.functional.pad(vectors[: len(rows)], (first, 0))
+        return found
+
+
+def _through(gram: Tensor, read: Tensor, rows: Tensor) -> float:
+    """tr A_Rᵀ K_RR A_R for some read-outs R."""
+    A, K = read[rows], gram[rows][:, rows]
+    return float(((K @ A) * A).sum())
+
+
+class TraceForm(ABC):
+    """tr Σ JᵀWJ of the difference and of the first model's section, from sums over a batch."""
+
+    @abstractmethod
+    def __call__(self, sums: Sums, f: Tensor) -> tuple[float, float]:
+        """Both traces; f [n, T, d_in] are the inputs that the sums are over."""
+
+
+class StencilTraces(TraceForm):
+    """Traces of sections that read stencils; those of the first model take sums of their own."""
+
+    def __init__(self, measured: MeasuredSection, computing: SectionJacobian):
+        self.measured, self.computing = measured, computing
+
+    def __call__(self, sums: Sums, f: Tensor) -> tuple[float, float]:
+        measured, section = self.measured, self.measured._computing
+        counts = f.shape[0] * measured.difference.count_out(f.shape[1]), f.shape[0] * f.shape[1]
+        change = measured.jacobian.gram_from_sums(sums, measured.metric, *counts)
+        u = section.read_outs(f)
+        if isinstance(section.core, PassCore):
+            own = section.batch_sums(u, section.outputs(f), self.computing.metric, None, None)
+        else:
+            own = section.statistics(u.flatten(0, 1))
+        base = self.computing.gram_from_sums(own, self.computing.metric, *counts)
+        return counts[1] * float(change.matrix.trace()), counts[1] * float(base.matrix.trace())
+
+
+class DenseTraces(TraceForm):
+    """Traces of sections that read position by position."""
+
+    def __init__(self, measured: MeasuredSection):
+        section, first = measured.difference, in_memory(measured.first)
+        start, T = section.source.first_coordinate, measured.transform.to(section.skip).double()
+        P, A, B = (
+            T @ section.skip.double()[:, start:],
+            section.read.double()[:, start:],
+            measured.jacobian.write,
+        )
+        self.section, self.metric = section, measured.metric
+        self.skip_square = float(P.square().sum())
+        self.cross, self.outer = (B.T @ P) @ A.T, A @ A.T  # [c_out, c_in], [c_in, c_in]
+        own = T @ first.skip.double()[:, start:] if isinstance(first.core, Linear) else None
+        self.own_skip_square = 0.0 if own is None else float(own.square().sum())
+        own_read = first.read.double()[:, start:]
+        reads, outputs = len(own_read), first.write.shape[1]
+        self.own_outer = torch.zeros_like(self.outer)
+        self.own_outer[:reads, :reads] = own_read @ own_read.T
+        self.own_metric = torch.zeros_like(self.metric)
+        written = T @ first.write.double()
+        self.own_metric[:outputs, :outputs] = written.T @ written
+        self.weights: tuple[Tensor, Tensor] | None = None
+        core = section.core
+        if isinstance(core, PairedSlopes):
+            self.weights = (
+                trace_weights(core.blocks, self.metric, self.outer),
+                trace_weights(core.blocks, self.own_metric, self.own_outer),
+            )
+
+    def __call__(self, sums: Sums, f: Tensor) -> tuple[float, float]:
+        count = f.shape[0] * self.section.count_out(f.shape[1])
+        core = self.section.core
+        if self.weights is not None and isinstance(core, PairedSlopes):
+            products = sums["slope_products"].double()
+            change, base = (float((weights * products).sum()) for weights in self.weights)
+            for block in core.blocks:
+                diagonal = self.cross[block.outputs, block.reads].diagonal()
+                change += 2 * float(diagonal @ sums["slopes"][block.slopes])
+        else:
+            moments = core.moments(sums, self.metric)
+            change = float((moments.gram * self.outer).sum()) + 2 * float((moments.local * self.cross).sum())
+            own = moments if isinstance(core, PassCore) else core.moments(sums, self.own_metric)
+            base = float((own.gram * self.own_outer).sum())
+        return change + count * self.skip_square, base + count * self.own_skip_square

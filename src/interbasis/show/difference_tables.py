@@ -1,0 +1,113 @@
+"""Tables of the difference between two models."""
+
+import math
+
+from interbasis.analysis.differences.records import ChangedDirection, Difference, DifferenceSeries, Share
+from interbasis.analysis.features.records import TokenExample
+from interbasis.show.tables import ResultTable
+
+HEADS_SHOWN = 8
+"""Heads shown, those that changed most."""
+DIRECTIONS_SHOWN = 2
+"""Directions shown of each section and side."""
+EXAMPLES_SHOWN = 3
+"""Tokens shown of each direction."""
+METRICS = {
+    "lib": "CᵀC of the first model's run",
+    "inverse covariance": "the inverse covariance of the first model's outputs",
+}
+
+Parts = list[str | ResultTable]
+
+
+def difference_tables(result: Difference) -> Parts:
+    """Sections on the same input, depth, heads, and directions with their tokens."""
+    changed = {name: section for name, section in result.sections.items() if section.changed}
+    head = f"\n{result.first.name} / {result.second.name} · {result.data.samples:,} samples"
+    if not changed:
+        return [head, _total_line(result)]
+    rows = [
+        (section.name, _share_text(section.outputs), _share_text(section.jacobian))
+        for section in changed.values()
+    ]
+    same = len(result.sections) - len(changed)
+    note = (
+        f"Both sections on the activations of the {result.along} model, as shares of what the first model's "
+        f"section computes; the metric of the outputs is {METRICS[result.metric]}."
+        + (f" {same} sections do not differ." if same else "")
+    )
+    parts: Parts = [
+        head,
+        ResultTable.from_cells("Sections", ("section", "outputs differ", "Jacobians differ"), rows, note),
+        _depth_table(result),
+    ]
+    heads = [
+        (f"{section.name}, head {h.head}", *map(_number, (h.value, h.key, h.query, h.total)))
+        for section in changed.values()
+        for h in section.heads[:HEADS_SHOWN]
+        if h.total > 0
+    ]
+    if heads:
+        note = "Change of the Jacobian through one head, as a share of the section's; paths add up or cancel."
+        parts.append(ResultTable.from_cells("Heads", ("head", "value", "key", "query", "all"), heads, note))
+    directions = [
+        (section.name, side, _number(direction.share), _active(direction))
+        for section in changed.values()
+        for side, found in (("out", section.output_directions), ("in", section.input_directions))
+        for direction in found[:DIRECTIONS_SHOWN]
+    ]
+    columns = ("section", "side", "share of change", "most active at")
+    parts.append(ResultTable.from_cells("Directions", columns, directions, text=("side", "most active at")))
+    parts.append(_total_line(result))
+    return parts
+
+
+def series_tables(result: DifferenceSeries) -> Parts:
+    """Share of the Jacobian that differs, section by step."""
+    names = list(result.differences[0].sections)
+    rows = [
+        (difference.second.name, *(_number(difference.sections[name].jacobian.value) for name in names))
+        for difference in result.differences
+    ]
+    note = "Share of the section's Jacobian that differs from the model it is compared with."
+    return [ResultTable.from_cells("Series", ("model", *names), rows, note)]
+
+
+def _depth_table(result: Difference) -> ResultTable:
+    rows = [
+        (name, *map(_number, (layer.total, layer.arising, layer.passed_on)))
+        for name, layer in result.layers.items()
+        if layer.total or layer.arising
+    ]
+    note = (
+        "Each model on its own activations, as shares of the first model's variance at the layer: all of the "
+        "difference, what arises in the section before the layer, and what that section passes on."
+    )
+    return ResultTable.from_cells("Depth", ("layer", "all", "arises", "passed on"), rows, note)
+
+
+def _total_line(result: Difference) -> str:
+    leading = result.leading
+    if leading is None:
+        return "The two models compute the same on these data in every section."
+    return f"Most of the difference arises in {result.sections[leading].name}."
+
+
+def _share_text(share: Share) -> str:
+    return _number(share.value) + ("" if math.isnan(share.error) else f" ± {share.error:.1g}")
+
+
+def _number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3g}"
+
+
+def _active(direction: ChangedDirection) -> str:
+    """The tokens where a direction is most active, or the samples."""
+    shown = []
+    for example in direction.examples[:EXAMPLES_SHOWN]:
+        if isinstance(example, TokenExample):
+            before = "".join(example.tokens[max(0, example.active - 3) : example.active])
+            shown.append(f"{before}[{example.tokens[example.active]}]")
+        else:
+            shown.append(f"sample {example.sample}")
+    return " · ".join(shown)
