@@ -108,7 +108,7 @@ class SlopeDifference(PairedSlopes):
     def slopes(self, u: Tensor) -> Tensor:
         change, u_G = u.chunk(2, dim=-1)
         base = self.second.slopes(u_G)
-        return torch.cat([base, core_slopes(self.first, u_G + change) - base], dim=-1)
+        return torch.cat([base, self.first.slopes(u_G + change) - base], dim=-1)
 
 
 class SideBySide(PairedSlopes):
