@@ -61,7 +61,7 @@ def test_a_feature_of_one_token_is_described_by_it(network, tokens):
     assert description_text(first.description, [f"w{k}" for k in range(23)]) == "'w7'"
     assert all(example.tokens[example.place] == 7 for example in first.examples)
     assert second.description is not None
-    assert second.description.size == 23  # active everywhere: all tokens
+    assert second.description.size == 23  # active everywhere: all tokens of a small vocabulary
     assert third.description is None
     assert third.examples == ()
 
@@ -88,6 +88,12 @@ def test_a_trace_predicts_what_interventions_measure(network, tokens):
         logits = network.output_from(value, tokens[:1])[0, -1]
         (slope,) = torch.autograd.grad(logits[trace.target] - logits.mean(), f)
     assert sum(trace.layers[0].effects.values()) == pytest.approx((slope * f).sum().item(), rel=1e-10)
+    lowered = [torch.full((40,), 0.25), torch.zeros(40)]
+    from_mean = trace_dictionaries(network, layers, tokens[0], baselines=lowered)
+    assert sum(from_mean.layers[0].effects.values()) == pytest.approx((slope * f).sum().item(), rel=1e-10)
+    same = from_mean.layers[0].nodes[0]
+    direction = slope[0, same.position, 1:] @ places["ln1.0"].decoder[same.feature]
+    assert same.effect == pytest.approx(((same.value - 0.25) * direction).item(), rel=1e-9)
     node = trace.layers[0].nodes[0]
     vector = places["ln1.0"].decoder[node.feature] * node.value
     assert node.effect == pytest.approx((slope[0, node.position, 1:] @ vector).item(), rel=1e-10)

@@ -30,6 +30,8 @@ MIN_PRECISION = 0.5
 """Share of a token's occurrences at which the feature is active, for it to be in the description."""
 MIN_F1 = 0.3
 """Harmonic mean of precision and recall on the samples it was chosen on, below which it is not given."""
+MAX_SET = 40
+"""Tokens in a set that still is a short description."""
 MAX_TOKENS_NAMED = 4
 MAX_PENDING = 2**22
 """Codes that are held before equal ones are counted."""
@@ -175,7 +177,7 @@ def describe(
         for code in keys[order].tolist():
             named.setdefault(code % features, []).append(code // features)
         for feature, tokens in named.items():
-            if f1[feature] > best[feature][0]:
+            if f1[feature] > best[feature][0] and len(tokens) <= MAX_SET:
                 best[feature] = (
                     f1[feature].item(),
                     Description(

@@ -3,9 +3,11 @@
 The effect of a feature j active at position t of a layer on the target is its gradient times activation,
 z_j W_d,j · ∂target/∂f_t: to first order, what the target loses without it. Nodes with the largest effects are
 kept in every layer, and the edges between them are attributions of one feature's pre-activation to the other
-(`chain.py`), by path through attention. The effects of features, errors, carried streams and the constant add
-up to the gradient times the activations of the layer. Every layer's strongest nodes are then set to 0, one at
-a time, and the change that follows is compared with the predicted one.
+(`chain.py`), by path through attention. Features that are active at most tokens say little by being active:
+they are taken from their mean, which counts as a part of the constant. The effects of features, errors,
+carried streams and the constant add up to the gradient times the activations of the layer. Every layer's
+strongest nodes are then set to 0, or to their mean, one at a time, and the change that follows is compared
+with the predicted one.
 """
 
 from collections.abc import Sequence
@@ -42,7 +44,7 @@ class DictionaryNode(Record):
     effect: float
     """On the target, by gradient times activation."""
     measured: float | None = None
-    """What the target loses when it is set to 0; None where it was not measured."""
+    """What the target loses when it is set to 0, or to its mean; None where it was not measured."""
 
 
 class DictionaryEdge(Record):
@@ -99,7 +101,11 @@ class _State:
 
 
 def trace_dictionaries(
-    network: Network, layers: Sequence[DictionaryLayer], tokens: Tensor, target: int | None = None
+    network: Network,
+    layers: Sequence[DictionaryLayer],
+    tokens: Tensor,
+    target: int | None = None,
+    baselines: Sequence[Tensor] | None = None,
 ) -> DictionaryTrace:
     """Trace a prompt.
 
@@ -108,6 +114,7 @@ def trace_dictionaries(
         layers: Dictionaries at their places, in the network's order.
         tokens: Token ids [T].
         target: The output to explain, at the last position; default: the most likely one.
+        baselines: Activation of every feature that counts as its absence, [features] per layer; default: 0.
 
     Raises:
         InterbasisError: The network is no language model, or the prompt is empty.
@@ -120,7 +127,11 @@ def trace_dictionaries(
     activations = [f.detach() for f in network.activations(inputs)]
     logits = network.output_from(activations[-1], inputs)[0, -1]
     target = int(logits.argmax()) if target is None else target
-    states = _states(network, layers, activations, inputs, target)
+    baselines = [torch.zeros(layer.features) for layer in layers] if baselines is None else baselines
+    states = [
+        _state(network, layer, baseline, activations, inputs, target)
+        for layer, baseline in zip(layers, baselines, strict=True)
+    ]
     traced: list[TracedDictionary] = []
     incoming: list[tuple[DictionaryEdge, ...]] = [()] * len(layers)
     chosen = [_strongest(state) for state in states]
@@ -168,26 +179,28 @@ def _value(network: Network, f: Tensor, index: int, inputs: Tensor, target: int)
     return logits[target] - logits.mean()
 
 
-def _states(
+def _state(
     network: Network,
-    layers: Sequence[DictionaryLayer],
+    layer: DictionaryLayer,
+    baseline: Tensor,
     activations: list[Tensor],
     inputs: Tensor,
     target: int,
-) -> list[_State]:
-    states = []
-    for layer in layers:
-        f = activations[layer.source_index]
-        with torch.enable_grad():
-            at = f.clone().requires_grad_()
-            (slope,) = torch.autograd.grad(_value(network, at, layer.source_index, inputs, target), at)
-        with torch.no_grad():
-            before = activations[layer.index]
-            active = layer.encode(before)
-            vectors = layer.split(active, before, f)[0]
-        flat = ActiveFeatures(active.indices[0], active.values[0], active.real[0])
-        states.append(_State(layer, f[0], flat, vectors, slope[0]))
-    return states
+) -> _State:
+    f = activations[layer.source_index]
+    with torch.enable_grad():
+        at = f.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(_value(network, at, layer.source_index, inputs, target), at)
+    with torch.no_grad():
+        before = activations[layer.index]
+        batch = layer.encode(before)
+        vectors = layer.split(batch, before, f)[0]
+        active = ActiveFeatures(batch.indices[0], batch.values[0], batch.real[0])
+        absent = baseline.to(f)[active.indices] * active.real  # [T, k]
+        moved = layer.dictionary.decoder[active.indices] * absent[..., None]
+        vectors[:, : moved.shape[1], layer.source_columns] -= moved
+        vectors[:, -1, layer.source_columns] += moved.sum(1)  # the constant
+    return _State(layer, f[0], active, vectors, slope[0])
 
 
 def _strongest(state: _State) -> Tensor:  # [nodes, 2]: position, place among the active features
@@ -243,7 +256,7 @@ def _edges(
 def _loss_without(
     network: Network, state: _State, position: int, place: int, inputs: Tensor, target: int
 ) -> float:
-    """What the target loses when one feature at one position is set to 0."""
+    """What the target loses when one feature at one position is set to 0, or to its baseline."""
     f, index = state.f[None], state.layer.source_index
     changed = f.clone()
     changed[0, position] -= state.vectors[position, place]

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from interbasis.graph.settings import BuildRequest
 
 DESCRIPTIONS, CHECKS, TRACES = "descriptions.json", "edge_checks.json", "traces"
+USUALLY_ACTIVE = 0.5
+"""Share of the tokens; features that are active at more of them are traced from their mean."""
 UNUSED = (
     "basis", "rotate_last", "threshold", "relative_threshold", "jacobian_sources", "jacobian_queries",
     "isolate", "isolate_largest", "edge_group", "edge_sources", "jacobian_data", "edge_data", "layers",
@@ -218,8 +220,12 @@ class DictionaryRun:
         chosen = None if target is None else tokenizer.encode([target])[0]
         if chosen is not None and len(chosen) != 1:
             raise InterbasisError(f"expected a target of one token, received {len(chosen)}: {target!r}")
+        baselines = [
+            torch.where(statistics.frequency > USUALLY_ACTIVE, statistics.mean, 0.0)
+            for statistics in self.graph.statistics
+        ]
         trace = trace_dictionaries(
-            self.network, self.layers, torch.tensor(tokens), chosen[0] if chosen else None
+            self.network, self.layers, torch.tensor(tokens), chosen[0] if chosen else None, baselines
         )
         folder = self.folder / TRACES
         folder.mkdir(exist_ok=True)

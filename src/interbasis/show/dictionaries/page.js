@@ -9,7 +9,7 @@ const numbers = (text, Kind) =>
 const layers = data.layers.map((layer) => ({
   ...layer,
   frequency: numbers(layer.frequency, Float32Array),
-  square: numbers(layer.square, Float32Array),
+  variance: numbers(layer.variance, Float32Array),
   described: new Map(layer.described.map((feature) => [feature.feature, feature])),
 }));
 const pairs = data.pairs.map((pair) => ({
@@ -72,8 +72,9 @@ function drawTabs() {
 }
 
 function ranked(layer) {
-  const { square } = layers[layer];
-  layers[layer].order ??= Array.from(square.keys()).filter((j) => square[j] > 0).sort((a, b) => square[b] - square[a]);
+  const { variance, frequency } = layers[layer];
+  layers[layer].order ??= Array.from(variance.keys()).filter((j) => frequency[j] > 0)
+    .sort((a, b) => variance[b] - variance[a]);
   return layers[layer].order;
 }
 
@@ -214,8 +215,9 @@ function drawTrace() {
   }
   card.append(make("h2", {}, `Next token: ${word(trace.target)}`));
   const nodes = trace.layers.reduce((total, layer) => total + layer.nodes.length, 0);
-  card.append(make("p", { class: "facts" }, `${nodes} nodes; set to 0 one at a time, ${percent(trace.sign_agreement)} ` +
-    `of the checked ones move the logit in the predicted direction (rank correlation ${amount(trace.correlation)})`));
+  card.append(make("p", { class: "facts" }, `${nodes} nodes; set to 0, or to their mean if usually active, one at a ` +
+    `time, ${percent(trace.sign_agreement)} of the checked ones move the logit in the predicted direction ` +
+    `(rank correlation ${amount(trace.correlation)})`));
   card.append(make("div", { class: "scroll" }, svg));
   const list = make("ol");
   const all = trace.layers.flatMap((layer) => layer.nodes.map((node) => ({ ...node, place: layer.place })));

@@ -47,7 +47,7 @@ def dictionary_page(
             {
                 "place": layer.place,
                 "frequency": _encoded(statistics.frequency),
-                "square": _encoded(statistics.square),
+                "variance": _encoded(statistics.square - statistics.mean.square()),
                 "described": [
                     feature.model_dump(mode="json") for feature in descriptions.get(layer.place, ())
                 ],
@@ -62,7 +62,7 @@ def dictionary_page(
     folder = files("interbasis.show.dictionaries")
     page = folder.joinpath("page.html").read_text(encoding="utf-8")
     parts = {
-        "title": escaped(f"{header.model or 'Model'}: features of {len(header.layers)} dictionaries"),
+        "title": escaped(f"{_short_name(header.model)}: features of {len(header.layers)} dictionaries"),
         "css": folder.joinpath("page.css").read_text(encoding="utf-8"),
         "data": encodable(json.dumps(values, ensure_ascii=False)).replace("<", "\\u003c"),
         "script": folder.joinpath("page.js").read_text(encoding="utf-8"),
@@ -70,6 +70,11 @@ def dictionary_page(
     for name, text in parts.items():
         page = page.replace("{{ " + name + " }}", text)
     return page
+
+
+def _short_name(model: str) -> str:
+    """A model's name without its kind and folder."""
+    return model.partition(":")[2].rstrip("/").rpartition("/")[2].partition(",")[0] or model or "Model"
 
 
 def _tokens(feature: DescribedFeature) -> list[int]:

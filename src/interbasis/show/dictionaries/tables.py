@@ -73,8 +73,9 @@ def trace_tables(
         head = ("feature", "at", "effect", "measured", "description")
         yield ResultTable.from_cells(title, head, rows, text=("at", "description"))
     yield (
-        f"Next token {name(trace.target)}. Set to 0 one at a time, {trace.sign_agreement:.0%} of the checked "
-        f"nodes move its logit in the predicted direction (rank correlation {trace.correlation:.2f})."
+        f"Next token {name(trace.target)}. Set to 0, or to their mean, one at a time, "
+        f"{trace.sign_agreement:.0%} of the checked nodes move its logit in the predicted direction (rank "
+        f"correlation {trace.correlation:.2f})."
     )
 
 
