@@ -79,7 +79,8 @@ def test_features_that_are_killed_again_and_again_are_the_same(tmp_path, monkeyp
         data = (data, torch.arange(len(data)) % 3)
     run = interbasis.build(network, data).save(tmp_path / "run")
     request = features.FeaturesRequest(top=4, ends=2, bands=2, per_band=2)
-    whole = features.analyse(open_run(load(run), network, data), request)
+    in_memory = open_run(load(run), network, data)
+    whole = features.run(in_memory, request), in_memory.stored(features.ExamplesResult)
     reports, parts = set(), None
 
     def stop_at_something_new(*report):

@@ -34,7 +34,7 @@ def test_a_dictionary_is_scored_by_the_loss_of_its_reconstruction():
     labels = torch.arange(len(x)) % 4
     encoder = normal(10, 6, seed=3)
     dictionary = Dictionary(encoder, torch.zeros(10).double(), 0.2 * encoder, x.mean(0))
-    scores = score(network, 0, slice(1, None), dictionary, (x, labels))
+    scores = score(network, dictionary, (x, labels), layer=network.layers[0])
     stages = {"loss": x, "replaced_loss": dictionary.reconstruct(x), "mean_loss": x.mean(0).expand_as(x)}
     for name, inputs in stages.items():
         expected = nn.functional.cross_entropy(case.original(inputs), labels).item()

@@ -61,7 +61,7 @@ class SlicesPass(SumsPass):
     def update(self, state: Sums, chunk: Chunk) -> None:
         f = chunk.activations_at(0)
         side = f.mean(1) @ self.planes.T > 0  # [n, planes]
-        members = torch.cat([torch.ones_like(side[:, :1]), side], dim=1).T  # [slices, n]
+        members = torch.cat([side.new_ones(len(side), 1), side], dim=1).T  # [slices, n]
         for k, jacobian in enumerate(self.sections):
             section, u = jacobian.section, jacobian.section.read_outs(f)
             for number, member in enumerate(members):

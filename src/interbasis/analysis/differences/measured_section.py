@@ -22,7 +22,6 @@ from interbasis.network.cores.slope_difference import PairedSlopes, trace_weight
 from interbasis.network.difference import difference, in_memory
 from interbasis.network.network import Section
 from interbasis.network.section_jacobian import SectionJacobian
-from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.linalg import eigenbasis
 
 
@@ -73,7 +72,7 @@ class MeasuredSection:
     @cached_property
     def _carrying(self) -> Callable[[Tensor], Tensor]:
         first = in_memory(self.first)
-        if isinstance(first, StencilSection):
+        if not first.reads_per_position:  # the skip of a stencil chooses the positions itself
             return first._apply_skip
         return lambda f: first._apply_skip(f[:, first.outputs(f)])
 
@@ -87,7 +86,7 @@ class MeasuredSection:
     @cached_property
     def traces(self) -> "TraceForm":
         """tr Σ JᵀWJ of the difference and of the first model's section."""
-        if isinstance(self.difference, StencilSection):
+        if not self.difference.reads_per_position:
             return StencilTraces(self, self._computing.jacobian(self.transform))
         return DenseTraces(self)
 
