@@ -22,7 +22,7 @@ REAL_MODELS = Path(os.environ.get("INTERBASIS_MODELS") or Path(__file__).parents
 LONG_FILES = (
     "cli/test_demo.py", "show/viewer/test_browser.py", "compute/test_team.py",
     "studies/paper/test_edges_required.py", "docs/test_docs.py", "show/viewer/test_new_user.py",
-    "studies/paper/test_language.py", "network/cores/test_cores.py",
+    "studies/paper/test_language.py", "network/cores/test_cores.py", "show/viewer/test_dictionary_graph.py",
     "studies/paper/test_reproduction_figures.py", "lib/test_edges.py", "show/viewer/test_schema.py",
     "data/test_padding.py", "show/viewer/test_prompts.py", "studies/paper/test_stored_graphs.py",
     "show/viewer/test_needed_edges.py", "compute/test_kills.py", "analysis/modules/test_modules.py",

@@ -84,6 +84,8 @@ def build_dictionaries_by_name(
         raise InterbasisError("a graph between dictionaries consists of edges; leave out --edge-method none")
     team, named = torchrun_team(), parse_dictionaries(dictionaries)
     check_free(folder, overwrite)
+    if request.threads:
+        torch.set_num_threads(request.threads)
     model = open_model(request.model)
     data = model.open_data(request.data)
     graph = build_graph(
