@@ -138,3 +138,14 @@ def test_viewing_imports_nothing_that_fits_or_ablates(saved_graph):
     told = json.loads(ended.stdout)
     assert told["page"]
     assert [n for n in told["modules"] if n.startswith(NOT_FOR_VIEWING) and n not in RECORDS] == []
+
+
+def test_class_names_are_unique():
+    """One name, one concept, over the library and the studies."""
+    owners: dict[str, list[str]] = {}
+    for folder in (PACKAGE, STUDIES):
+        for file in folder.rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    owners.setdefault(node.name, []).append(str(file))
+    assert {name: files for name, files in owners.items() if len(files) > 1} == {}

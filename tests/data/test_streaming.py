@@ -13,6 +13,7 @@ from data.hub_server import Hub, hub
 from data.test_named_data import word_tokenizer
 from graphs import assert_same_graph
 from interbasis import InterbasisError
+from interbasis.base.connection import can_connect
 from interbasis.compute.team import Team
 from interbasis.data import Batches, hub_files, windows
 from interbasis.graph.named_models import at_one_commit, open_data
@@ -58,6 +59,7 @@ def server(monkeypatch, tmp_path):
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
     monkeypatch.setattr(hub_files, "SECONDS_TO_SECOND_ATTEMPT", 0.01)
     with hub() as running:
+        can_connect.cache_clear()  # an earlier server may have had this port
         monkeypatch.setattr(constants, "ENDPOINT", running.address)
         template = running.address + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)

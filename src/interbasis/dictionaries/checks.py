@@ -25,7 +25,7 @@ from interbasis.numerics.integration import rule
 
 
 class EdgePrediction(Record):
-    """How well one kind of prediction agrees with interventions."""
+    """Agreement of one kind of prediction with interventions."""
 
     sign_agreement: Measured
     correlation: Measured
@@ -132,7 +132,7 @@ class _Sample:
     pushed: PushedVectors
 
     def check(self, j: int, i: int, generator: torch.Generator) -> tuple[float, float, float, float] | None:
-        """What i loses without j at one position, and three predictions; None where they are not active."""
+        """Loss of i without j at one position, and three predictions; None where they are not active."""
         at_sources = ((self.z.indices == j) & self.z.real).nonzero()  # [a, 2]: position, place
         at_targets = ((self.out.indices == i) & self.out.real).nonzero()[:, 0]
         pairs = [

@@ -36,7 +36,7 @@ MAX_ATTRIBUTIONS = 2**23
 
 @dataclass(frozen=True)
 class DictionaryEdgeSettings:
-    """How edges between dictionaries are measured."""
+    """Settings of the edges between dictionaries."""
 
     rule: Rule
     positions: int | None = None
@@ -285,7 +285,7 @@ class EdgeTotals:
 
 
 def _amount(name: str, values: Tensor, weight: float) -> Tensor:
-    """What attributions of weight w = T/Q add to a sum."""
+    """Amount that attributions of weight w = T/Q add to a sum."""
     if name == "squares":
         return weight * values.square()
     if name == "signed":

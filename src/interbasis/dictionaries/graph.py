@@ -34,7 +34,7 @@ class DictionaryReference(Record):
     """A dictionary in its own file."""
 
     place: str
-    """Where it is in the network."""
+    """Its place in the network."""
     name: str
     path: str
     """File or folder; empty where it was given in Python."""
@@ -45,7 +45,7 @@ class DictionaryReference(Record):
 
 
 class PairRecord(Record):
-    """What is known of the edges between two dictionaries, beside the edges."""
+    """Summary of the edges between two dictionaries."""
 
     source: str
     target: str
@@ -203,7 +203,7 @@ class DictionaryGraph:
 
     @property
     def places(self) -> list[str]:
-        """Where the dictionaries are, in the network's order."""
+        """Places of the dictionaries, in the network's order."""
         return [layer.place for layer in self.header.layers]
 
     def save(self, folder: str | Path) -> Path:

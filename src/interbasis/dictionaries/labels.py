@@ -1,4 +1,4 @@
-"""What the features of a dictionary respond to: strongest examples, and short descriptions that were tested.
+"""Labels of a dictionary's features: strongest examples, and short descriptions that were tested.
 
 A description is a set of tokens: "the token is …", "it follows …" or "it comes before …". It is chosen on the
 samples of even number: the tokens at which the feature is active more often than not. On the samples of odd
@@ -206,7 +206,7 @@ def _example(value: float, context: list[int]) -> FeatureExample:
 
 
 class _Table:
-    """How often features are active at tokens of one half of the samples."""
+    """Counts of features that are active at tokens of one half of the samples."""
 
     def __init__(
         self, codes: Tensor, counts: Tensor, occurrences: Tensor, all_tokens: dict[int, int], K: int

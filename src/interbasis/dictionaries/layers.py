@@ -30,7 +30,7 @@ OUTPUTS = {"attn_out": "attn_in", "mlp_out": "mlp_in"}
 HOOKS = {"hook_attn_out": "attn_out", "hook_mlp_out": "mlp_out"}
 """TransformerLens' names of these outputs."""
 REMAINDERS = ("error", "carried", "constant")
-"""What a node layer holds beside the features, in this order."""
+"""Parts of a node layer beside the features, in this order."""
 
 
 @dataclass(frozen=True, eq=False)

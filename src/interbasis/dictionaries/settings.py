@@ -11,7 +11,7 @@ MetricKind = Literal["raw", "lib", "root", "both", "gib", "fisher"]
 
 
 class TrainSettings(Record):
-    """How a dictionary is trained."""
+    """Settings of the training of a dictionary."""
 
     features: int = Field(512, ge=1)
     """Number of features."""
@@ -55,7 +55,7 @@ class LayerTraining(Record):
 
 
 class TrainingRecord(Record):
-    """What the dictionaries in a folder were trained on, and how it ended."""
+    """Data and settings of the dictionaries in a folder, and the end of their training."""
 
     model: str
     model_fingerprint: str

@@ -44,7 +44,7 @@ class DictionaryNode(Record):
     effect: float
     """On the target, by gradient times activation."""
     measured: float | None = None
-    """What the target loses when it is set to 0, or to its mean; None where it was not measured."""
+    """Loss of the target when it is set to 0, or to its mean; None where it was not measured."""
 
 
 class DictionaryEdge(Record):
@@ -256,7 +256,7 @@ def _edges(
 def _loss_without(
     network: Network, state: _State, position: int, place: int, inputs: Tensor, target: int
 ) -> float:
-    """What the target loses when one feature at one position is set to 0, or to its baseline."""
+    """Loss of the target when one feature at one position is set to 0, or to its baseline."""
     f, index = state.f[None], state.layer.source_index
     changed = f.clone()
     changed[0, position] -= state.vectors[position, place]

@@ -25,7 +25,7 @@ from interbasis.run.run import Run, open_run
 
 
 class DiffRequest(Record):
-    """What is compared, beside the models."""
+    """Settings and data of a comparison."""
 
     data: str | None = None
     """Data to compare on; default: those that the first model was trained on."""

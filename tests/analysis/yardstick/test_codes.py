@@ -9,8 +9,8 @@ from cases import modular_addition, normal
 from interbasis import InterbasisError
 from interbasis.analysis.yardstick.codes import (
     CoordinateCode,
-    FitInputs,
     LinearCode,
+    MethodInputs,
     all_places,
     chosen_places,
     dump_codes,
@@ -33,7 +33,7 @@ EXACT = 1e-10
 def fit(name: str, network: Network, data: Tensor) -> dict[str, LinearCode | CoordinateCode]:
     config = with_network_defaults(network, BuildConfig(edge_method=None, norm_limit=0.0, dtype="float64"))
     network = network.to(torch.float64)
-    inputs = FitInputs(network, BuildData.from_data(data), config, ALL_TOKENS, Executor(network))
+    inputs = MethodInputs(network, BuildData.from_data(data), config, ALL_TOKENS, Executor(network))
     return dict(METHODS[name].fit(inputs))
 
 

@@ -14,7 +14,7 @@ from compute.torchrun import ended, torchrun
 from interbasis import InterbasisError
 from interbasis.analysis.yardstick import store
 from interbasis.analysis.yardstick.basis_methods import BasisMethod
-from interbasis.analysis.yardstick.codes import Codes, FitInputs
+from interbasis.analysis.yardstick.codes import Codes, MethodInputs
 from interbasis.analysis.yardstick.records import YardstickResult
 from interbasis.network.network import Network
 from interbasis.network.replacement import replaced_output
@@ -48,7 +48,7 @@ class Cheating:
         self.inputs, self.labels = inputs, labels
 
     @torch.no_grad()
-    def fit(self, inputs: FitInputs) -> Codes:
+    def fit(self, inputs: MethodInputs) -> Codes:
         network, layer = inputs.network, inputs.network.layers[0]
         code = BasisMethod("lib").fit(inputs)[layer]
         f = network.activations_at(0, self.inputs)

@@ -1,1 +1,1 @@
-"""What two models with the same sections compute differently, section by section, over data."""
+"""Differences between two models with the same sections, section by section, over data."""

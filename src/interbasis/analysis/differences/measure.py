@@ -61,7 +61,7 @@ FEATURES_NAMED = 3
 
 @dataclass(frozen=True)
 class DifferenceSettings:
-    """What is measured."""
+    """Settings of a comparison."""
 
     along: Along = "first"
     directions: int = 4
@@ -176,10 +176,10 @@ def require_comparable(first: Network, second: Network) -> None:
     shapes = [[list(t.shape) for t in network.prefix.tensors()] for network in (first, second)]
     pairs.append(("with embeddings of one shape", shapes[0], shapes[1]))
     pairs.append(("with the same tokens", first.token_names, second.token_names))
-    for words, one, other in pairs:
-        if one != other:
-            found = "" if words.endswith("tokens") else f", received {one} and {other}"
-            raise InterbasisError(f"expected two models {words}{found}")
+    for words, wanted, other in pairs:
+        if wanted != other:
+            received = "" if words.endswith("tokens") else f", received {wanted} and {other}"
+            raise InterbasisError(f"expected two models {words}{received}")
     widest = max(node.width for node in first.nodes)
     if widest > MAX_DENSE_WIDTH:
         raise InterbasisError(

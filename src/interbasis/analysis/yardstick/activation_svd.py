@@ -1,6 +1,6 @@
 """Activation-aware singular value decomposition of weights, whitened by the Gram of the inputs (SVD-LLM)."""
 
-from interbasis.analysis.yardstick.codes import Codes, FitInputs, all_places
+from interbasis.analysis.yardstick.codes import Codes, MethodInputs, all_places
 from interbasis.analysis.yardstick.metric_code import metric_code
 from interbasis.analysis.yardstick.weight_svd import weight_matrices
 
@@ -17,7 +17,7 @@ class ActivationSVD:
 
     name = "activation-svd"
 
-    def fit(self, inputs: FitInputs) -> Codes:
+    def fit(self, inputs: MethodInputs) -> Codes:
         covariances = inputs.covariances()
         codes = {}
         for name, weights in weight_matrices(inputs.network).items():

@@ -9,8 +9,8 @@ from interbasis.analysis.yardstick.codes import (
     CodedPlace,
     Codes,
     CoordinateCode,
-    FitInputs,
     LinearCode,
+    MethodInputs,
     all_places,
 )
 from interbasis.analysis.yardstick.metric_code import metric_code, principal_code, random_code
@@ -28,7 +28,7 @@ class BasisMethod:
 
     name: Basis
 
-    def fit(self, inputs: FitInputs) -> Codes:
+    def fit(self, inputs: MethodInputs) -> Codes:
         """Build the basis of every node layer, without edges.
 
         A basis that has to count all tokens is built on all of them.

@@ -163,7 +163,7 @@ Codes = Mapping[str, LayerCode]
 
 
 @dataclass(frozen=True, eq=False)
-class FitInputs:
+class MethodInputs:
     """Everything that a method may be fitted on; labels and test data are not in it."""
 
     network: Network
@@ -186,7 +186,7 @@ class RankingMethod(Protocol):
     @property
     def name(self) -> str: ...
 
-    def fit(self, inputs: FitInputs) -> Codes:
+    def fit(self, inputs: MethodInputs) -> Codes:
         """Return the codes of all places that the method supports; of others, nothing."""
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from interbasis.analysis.yardstick.codes import Codes, FitInputs, all_places
+from interbasis.analysis.yardstick.codes import Codes, MethodInputs, all_places
 from interbasis.analysis.yardstick.metric_code import principal_code
 from interbasis.lib.covariance import Covariance
 from interbasis.network.cores import Normalize, Variance
@@ -22,7 +22,7 @@ class Slicing:
 
     name = "slicing"
 
-    def fit(self, inputs: FitInputs) -> Codes:
+    def fit(self, inputs: MethodInputs) -> Codes:
         network, covariances = inputs.network, inputs.covariances()
         codes = {}
         for index, section in enumerate(network.sections):

@@ -26,8 +26,8 @@ from interbasis.analysis.yardstick.codes import (
     CodedPlace,
     Codes,
     CoordinateCode,
-    FitInputs,
     LinearCode,
+    MethodInputs,
     RankingMethod,
     chosen_places,
     dump_codes,
@@ -294,7 +294,7 @@ class MethodComparison:
         executor = SharingExecutor(network, progress=self.progress, blocks=most_blocks(network))
         limit = self.config.norm_limit or 0.0
         counted = survey(self.build_data.data, self.config.skip_positions, limit, executor).counted
-        inputs = FitInputs(network, self.build_data, self.config, counted, executor)
+        inputs = MethodInputs(network, self.build_data, self.config, counted, executor)
         numbers = {method.name: str(k) for k, method in enumerate(self.methods)}
         stored = [method.name for method in self.methods if METHODS.get(method.name) is method]
         states = self.team.collect(
@@ -314,7 +314,7 @@ class MethodComparison:
         batches = Batches(self.test_data, "test data", predicts_next=network.predicts_next)
         return Subject(kind, Meter(network, batches, counted), codes, tuple(costs))
 
-    def _fit(self, name: str, method: RankingMethod, inputs: FitInputs) -> State:
+    def _fit(self, name: str, method: RankingMethod, inputs: MethodInputs) -> State:
         """Codes of one method at the chosen places, from the store where they are there."""
         part = self.checkpoints.within(f"{name}.part")
 

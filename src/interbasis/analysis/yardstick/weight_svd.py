@@ -2,7 +2,7 @@
 
 import torch
 
-from interbasis.analysis.yardstick.codes import Codes, FitInputs, LinearCode, all_places, weight_columns
+from interbasis.analysis.yardstick.codes import Codes, LinearCode, MethodInputs, all_places, weight_columns
 from interbasis.network.network import Network
 from interbasis.numerics.linalg import right_singular_basis
 
@@ -18,7 +18,7 @@ class WeightSVD:
 
     name = "weight-svd"
 
-    def fit(self, inputs: FitInputs) -> Codes:
+    def fit(self, inputs: MethodInputs) -> Codes:
         means = [layer.mean.cpu() for layer in inputs.covariances()]
         codes = {}
         for name, weights in weight_matrices(inputs.network).items():

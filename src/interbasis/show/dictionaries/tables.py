@@ -80,7 +80,7 @@ def trace_tables(
 
 
 def check_tables(checks: AllEdgeChecks) -> Iterator[ResultTable | str]:
-    """How well edges predict interventions at single tokens."""
+    """Agreement of edges with interventions at single tokens."""
     rows = []
     for pair in checks.pairs:
         parts = (pair.attributions, pair.frozen, pair.weights)

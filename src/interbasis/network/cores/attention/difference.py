@@ -86,7 +86,7 @@ class AttentionDifference(PassCore):
             ]
             pair = [replace(x, v=x.v - x.v.mean(2, keepdim=True)) for x in pair]
             for first in range(0, positions.shape[1], queries):
-                block = _Block.from_heads(*(x.queries(first, first + queries, multiple) for x in pair))
+                block = _QueryBlock.from_heads(*(x.queries(first, first + queries, multiple) for x in pair))
                 sums.add(block, metric)
         return sums.assembled(shape)
 
@@ -106,7 +106,7 @@ class AttentionDifference(PassCore):
 
 
 @dataclass(frozen=True, eq=False)
-class _Block:
+class _QueryBlock:
     """A block of queries in both attentions; patterns and covariances hold what counts alone."""
 
     first: Heads
@@ -119,7 +119,7 @@ class _Block:
     q: tuple[Tensor, Tensor, Tensor]  # turned [H, n, S, h]
 
     @classmethod
-    def from_heads(cls, first: Heads, second: Heads) -> "_Block":
+    def from_heads(cls, first: Heads, second: Heads) -> "_QueryBlock":
         patterns = [x.pattern() for x in (first, second)]
         z = [a @ x.v for (a, _), x in zip(patterns, (first, second), strict=True)]
         cov = [covariances(x, b, z) for x, (_, b), z in zip((first, second), patterns, z, strict=True)]
@@ -183,7 +183,7 @@ class _Sums:
             local_v=zeros(2, H, 2),
         )  # fmt: skip
 
-    def add(self, x: _Block, metric: Tensor) -> None:
+    def add(self, x: _QueryBlock, metric: Tensor) -> None:
         """Add a block of queries; metric Q [2·H·h, 2·H·h] by output, head and coordinate."""
         shape = x.first.shape
         Q = metric.unflatten(0, (2, shape.heads, -1)).unflatten(3, (2, shape.heads, -1))  # [o, h, i, o, g, j]
@@ -194,7 +194,7 @@ class _Sums:
         self._add_key_pairs(x, by_pair)
         self._add_local(x)
 
-    def _add_query_pairs(self, x: _Block, Q: Tensor) -> None:
+    def _add_query_pairs(self, x: _QueryBlock, Q: Tensor) -> None:
         """q,q for h ≤ g: Covᵀ Q Cov over stacked outputs."""
         stacked = _stacked(x.cov)
         width, tokens = x.cov[0].shape[1:3]
@@ -208,7 +208,7 @@ class _Sums:
                     self.qq[read, : g + 1, :, other, g] += total
                     self.qq[other, g, :, read, :g] += total[:g].permute(2, 0, 1)
 
-    def _add_query_terms(self, x: _Block, Q: Tensor, by_pair: Tensor) -> None:
+    def _add_query_terms(self, x: _QueryBlock, Q: Tensor, by_pair: Tensor) -> None:
         """v,q and k,q: the key at the query's own position."""
         shape, width = x.first.shape, x.first.shape.width
         diagonal = torch.stack([x.first.diagonal_weights(a).flatten(1) for a in x.a])  # [3, H, tokens]
@@ -235,7 +235,7 @@ class _Sums:
                 both = shape.sigma * torch.stack([q_F.mT @ pushed[1], base])  # [2, H, h, j]
                 self.kq[:, :, :, other, g] += _by_group(both, shape, 1)
 
-    def _add_value_terms(self, x: _Block, Q: Tensor) -> None:
+    def _add_value_terms(self, x: _QueryBlock, Q: Tensor) -> None:
         """v,v and v,k."""
         shape = x.first.shape
         patterns = torch.stack([x.a[1], x.a[2]])  # δ, G [2, H, n, S, T]
@@ -259,7 +259,9 @@ class _Sums:
             self.vk[:, :, :, :, g // shape.shared] += _by_group(vk, shape, 1)
 
     @staticmethod
-    def _pulled(x: _Block, patterns: Tensor, g: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    def _pulled(
+        x: _QueryBlock, patterns: Tensor, g: int
+    ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
         """Σ_s a b R_tᵀq̃_s and Σ_t a b R_tᵀq̃_s for b_G q̃_G, and for δb q̃_G + b_F δq̃; a is δa, a_G.
 
         [2, H, n, T, h] and [2, H, n, S, h] each.
@@ -283,7 +285,7 @@ class _Sums:
         one, other = pull(b[1], q[2]), pull(b[0], q[1])
         return pull(b[2], q[2]), (one[0] + other[0], one[1] + other[1])
 
-    def _add_key_pairs(self, x: _Block, Q: Tensor) -> None:
+    def _add_key_pairs(self, x: _QueryBlock, Q: Tensor) -> None:
         """k,k of the heads of every group with those of it and of later groups."""
         shape = x.first.shape
         turns = None
@@ -309,7 +311,7 @@ class _Sums:
                     self.kk[read, G, :, other, G:] += kk.transpose(0, 1)
                     self.kk[other, G + 1 :, :, read, G] += kk[1:].mT
 
-    def _add_local(self, x: _Block) -> None:
+    def _add_local(self, x: _QueryBlock) -> None:
         cov_F, cov_δ, cov_G = (cov.sum(2) for cov in x.cov)  # [H, i, j]
         self.local_q[0, :, :, 0] += cov_F
         self.local_q[0, :, :, 1] += cov_δ
@@ -355,7 +357,7 @@ def _stacked(cov: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     return cov[0], torch.cat([cov[1], cov[2]], dim=1)
 
 
-def _value_sums(x: _Block, head: int, part: int, pulled: tuple[Tensor, Tensor]) -> Tensor:
+def _value_sums(x: _QueryBlock, head: int, part: int, pulled: tuple[Tensor, Tensor]) -> Tensor:
     """Σ_st a b (v_t − z_s)(R_tᵀq̃_s)ᵀ for v of F, δ or G and sums of `_Sums._pulled`, [2, H, i, j]."""
     by_key, by_query = pulled
     return (x.v[part][head].mT @ by_key - x.z[part][head].mT @ by_query).sum(2)
@@ -373,13 +375,13 @@ def _by_group(x: Tensor, shape: AttentionShape, dim: int) -> Tensor:
     return x if shape.shared == 1 else x.unflatten(dim, (shape.groups, shape.shared)).sum(dim + 1)
 
 
-def _queries(x: _Block, heads: slice) -> tuple[list[tuple[int, Tensor]], list[tuple[int, Tensor]]]:
+def _queries(x: _QueryBlock, heads: slice) -> tuple[list[tuple[int, Tensor]], list[tuple[int, Tensor]]]:
     """Number of ξ (from 0) and its queries, for read-outs Δ and G."""
     q_F, q_δ, q_G = (part[heads] for part in x.q)
     return [(1, q_F)], [(0, q_G), (1, q_δ)]
 
 
-def _key_weights(x: _Block, left: slice, right: slice, Q: Tensor) -> list[list[Tensor]]:
+def _key_weights(x: _QueryBlock, left: slice, right: slice, Q: Tensor) -> list[list[Tensor]]:
     """ξ_iᵀ Q ξ_j for the heads of one group and other heads, [h, g, n, S, T] each; Q [h, 2i, g, 2j]."""
     b_F, δb, b_G = (part[left][:, None] for part in x.b)
     other_b_F, other_δb, other_b_G = (part[right] for part in x.b)
@@ -398,7 +400,7 @@ def _key_weights(x: _Block, left: slice, right: slice, Q: Tensor) -> list[list[T
     ]
 
 
-def _values(x: _Block, heads: slice) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def _values(x: _QueryBlock, heads: slice) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """(ν [h, n, T, ·], ζ [h, n, S, ·]) of some heads, F and 1."""
     v, z = ([part[heads] for part in parts] for parts in (x.v, x.z))
     return (v[0], z[0]), (torch.cat([v[1], v[2]], dim=-1), torch.cat([z[1], z[2]], dim=-1))
@@ -430,7 +432,7 @@ def _outer_sums(shape: AttentionShape, weights: Tensor, q: Tensor, other_q: Tens
 
 
 def _turned_outer_sums(
-    x: _Block, turns: KeyTurns, weights: Tensor, q: Tensor, other_q: Tensor
+    x: _QueryBlock, turns: KeyTurns, weights: Tensor, q: Tensor, other_q: Tensor
 ) -> Tensor:  # [groups, h, h]
     """Σ_st w_st (R_tᵀq̃_s)(R_tᵀq̃′_s)ᵀ by groups of the second heads; weights [I, h, J, g, n, S, T]."""
     shared = x.first.shape.shared
