@@ -135,11 +135,11 @@ def measure(
         rows |= {k: sums.groups[k] for k in sums.groups if k == PREFIX}
         for k in range(start, stop):
             rows[k] = sums.groups[k]
-            described[k], found = _describe(sections[k], k, sums, settings)
-            if found is not None:
+            described[k], directions = _describe(sections[k], k, sums, settings)
+            if directions is not None:
                 name = first.layers[k]
-                tensors |= {f"{name}.{kind}": tensor for kind, tensor in found.items()}
-                readers[k] = _readers(sections[k], found, statistics.layers[k].mean)
+                tensors |= {f"{name}.{kind}": tensor for kind, tensor in directions.items()}
+                readers[k] = _readers(sections[k], directions, statistics.layers[k].mean)
     with executor.clock("examples"):
         changed = {k: sections[k] for k in readers}
         places = executor.run(
@@ -213,11 +213,11 @@ def section_windows(sections: Sequence[MeasuredSection], limit: int) -> list[tup
     windows, start, size = [], 0, 0
     for k, section in enumerate(sections):
         reads, outputs = 2 * section.first.shapes.read[0], section.first.shapes.skip[0]
-        own = 8 * (3 * reads**2 + outputs**2)
-        if k > start and size + own > limit:
+        section_bytes = 8 * (3 * reads**2 + outputs**2)
+        if k > start and size + section_bytes > limit:
             windows.append((start, k))
             start, size = k, 0
-        size += own
+        size += section_bytes
     return [*windows, (start, len(sections))]
 
 
@@ -242,14 +242,14 @@ def _describe(
     first = measured.first.source.first_coordinate
     values, vectors = (part[: settings.directions] for part in eigenbasis(gram))
     output_values, rotated = (part[: settings.directions] for part in eigenbasis(output_gram))
-    found = {
+    directions = {
         "inputs": torch.nn.functional.pad(vectors, (first, 0)), "input_values": values,
         "outputs": torch.nn.functional.normalize(rotated @ torch.linalg.pinv(T).T, dim=1),
         "output_values": output_values, "output_readers": rotated @ T,
     }  # fmt: skip
-    own = total["own_jacobian"]
+    first_jacobian = total["own_jacobian"]
     heads = [
-        HeadChange(head=head, **{path: value / own for path, value in paths.items()})
+        HeadChange(head=head, **{path: value / first_jacobian for path, value in paths.items()})
         for head, paths in measured.head_changes(core).items()
     ]
     change = SectionChange(
@@ -267,8 +267,8 @@ def _describe(
     )
     if change.heads:
         leading = change.heads[0].head
-        found |= {f"head.{path}": rows for path, rows in measured.path_directions(core, leading).items()}
-    return change, found
+        directions |= {f"head.{path}": rows for path, rows in measured.path_directions(core, leading).items()}
+    return change, directions
 
 
 def _share(part: Tensor, whole: Tensor) -> Share:  # [groups] each
@@ -285,13 +285,13 @@ def _ratio(part: float, whole: float) -> float:
     return part / whole if whole > 0 else float("nan")
 
 
-def _readers(measured: MeasuredSection, found: dict[str, Tensor], mean: Tensor) -> Readers:
+def _readers(measured: MeasuredSection, directions: dict[str, Tensor], mean: Tensor) -> Readers:
     """Rows that read the leading directions off D and off f, the latter about its mean."""
-    inputs = found["inputs"].clone()
+    inputs = directions["inputs"].clone()
     first = measured.first.source.first_coordinate
     if first:
         inputs[:, 0] = -(inputs[:, first:] @ mean.cpu())
-    return Readers(found.pop("output_readers"), inputs)
+    return Readers(directions.pop("output_readers"), inputs)
 
 
 def _depth(rows: Tensor, T: Tensor, covariance: Covariance) -> DepthChange:
