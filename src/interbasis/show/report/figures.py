@@ -5,7 +5,9 @@ from typing import TypeVar
 
 from matplotlib.figure import Figure
 
+from interbasis.analysis.differences.records import Difference, DifferenceSeries
 from interbasis.show import figures
+from interbasis.show.figures.differences import difference_heat_map
 from interbasis.show.report.record import ReportedRun
 
 MAX_LAYERS_ACROSS = 5
@@ -38,6 +40,14 @@ def report_figures(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
     for number, alike in enumerate(_grouped(runs, [run.graph.layer_names for run in runs])):
         spectra = figures.eigenvalue_spectra({run.name: run.graph for run in alike})
         yield f"spectra-{number}", "Importance of features", spectra
+
+
+def heat_maps(differences: Sequence[Difference]) -> Iterator[NamedFigure]:
+    """Sections by models, for differences between models with the same sections."""
+    keys: list[object] = [list(difference.sections) for difference in differences]
+    for number, group in enumerate(_grouped(differences, keys)):
+        figure = difference_heat_map(DifferenceSeries(differences=tuple(group)))
+        yield f"differences-{number}", "Where models differ", figure
 
 
 def is_opening(name: str) -> bool:

@@ -37,7 +37,7 @@ MAX_BLOCK_ELEMENTS = 2**22
 MAX_QUERIES_PER_BLOCK = 128
 """Queries handled at once, at most: causal attention skips keys that none of them sees."""
 MIN_QUERIES_PER_BLOCK = 64
-"""Queries handled at once, at least, as far as memory allows: small tensors take longer than what they save."""
+"""Queries handled at once, at least, where memory allows: fewer skip more keys, and run slower."""
 
 
 class AttentionDifference(PassCore):
