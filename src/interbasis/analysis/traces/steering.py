@@ -1,5 +1,6 @@
 """Steering: change a feature at every position, run on, and compare the outputs."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -38,13 +39,39 @@ class Steering:
         Raises:
             InterbasisError: The layer's positions are those of a picture or a row, and end before ``first``.
         """
+        before, after = self.shifted_outputs(inputs, self.shift[None])
+        return before, after
+
+    @torch.no_grad()
+    def shifted_outputs(self, inputs: Tensor, shifts: Tensor) -> Iterator[Tensor]:  # [n, …], [k, width]
+        """Outputs [n, positions, outputs] without a change, then with each of ``shifts`` in its place."""
         network, inputs = self.network, inputs.to(self.network.device)
         index = network.layers.index(self.basis.name)
         f = network.activations_at(index, inputs)
-        changed = f.clone()
-        direction = self.basis.directions([self.feature])[:, 0].to(f)
-        changed[:, self._start(inputs, f) :] += self.by * direction
-        return outputs_from(network, index, f), outputs_from(network, index, changed)
+        yield outputs_from(network, index, f)
+        for shift in shifts.to(f):
+            changed = f.clone()
+            changed[:, self._start(inputs, f) :] += shift
+            yield outputs_from(network, index, changed)
+
+    @property
+    def shift(self) -> Tensor:  # [width]
+        """The change of the layer's activations."""
+        return self.by * self.basis.directions([self.feature])[:, 0].double()
+
+    def random_shifts(self, count: int, seed: int = 0) -> Tensor:  # [count, width]
+        """Random directions among those that the basis keeps, as long as the change of the feature."""
+        start = self.basis.first_feature
+        if self.feature >= start + self.basis.isolated:
+            start += self.basis.isolated
+        generator = torch.Generator().manual_seed(seed)
+        if self.basis.identity:
+            shifts = torch.randn(count, self.basis.width, generator=generator, dtype=torch.float64)
+            shifts[:, :start] = 0
+        else:
+            kept = torch.linalg.qr(self.basis.directions(range(start, self.basis.features)).double().cpu()).Q
+            shifts = torch.randn(count, kept.shape[1], generator=generator, dtype=torch.float64) @ kept.T
+        return shifts * (self.shift.norm().cpu() / shifts.norm(dim=1, keepdim=True))
 
     @torch.no_grad()
     def continuations(self, tokens: Tensor, count: int) -> tuple[list[int], list[int]]:  # [T]
