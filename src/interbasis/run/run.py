@@ -336,11 +336,27 @@ class Run(Workspace):
             return ablate_edges(self.network, self.graph, inputs, edges or {})
         return ablate_nodes(self.network, self.graph, inputs, nodes)
 
-    def compare(self, other: "Run | str | Path") -> "Comparison":
-        """Compare with another run of the same model, both saved: features, edges, ablation, modules."""
-        from interbasis.analysis.compare import compare
+    def compare(self, other: "Run | str | Path", data: Data | None = None) -> "Comparison":
+        """Compare with another run, both saved: features, edges, ablation, modules.
 
-        return compare(self._saved(), other if isinstance(other, str | Path) else other._saved())
+        Args:
+            other: A run with the same node layers, of this model or of another one.
+            data: Match features by their correlation over these data, on which both models run; default:
+                match them by what the runs hold (`interbasis.compare`).
+
+        Returns:
+            Both runs, layer by layer and section by section.
+
+        Raises:
+            InterbasisError: The runs have different node layers, or are not saved.
+        """
+        from interbasis.analysis.compare import compare, compare_on
+
+        if data is None:
+            return compare(self._saved(), other if isinstance(other, str | Path) else other._saved())
+        second = open_run(other) if isinstance(other, str | Path) else other
+        self._saved(), second._saved()
+        return compare_on(self, second, data)
 
     def to_html(self, file: str | Path) -> Path:
         """Write the run as one HTML page that works from disk, with all its results.

@@ -383,17 +383,31 @@ def steer_tables(result: SteerResult) -> Parts:
     return parts
 
 
+OVERLAPS = {
+    "correlation": "the size of their correlation over the data",
+    "directions": "the cosine of their directions in the metrics of both runs, since the weights differ",
+    "measured correlation": "the size of their correlation, both models on the same data",
+}
+"""Words for what features of two runs were matched by."""
+
+
 def comparison_tables(result: Comparison) -> Parts:
     """Features, edges, ablations and modules of two runs side by side."""
     a, b = result.runs
     same = "built on the same data" if result.same_data else "built on different data"
     changed = ", ".join(f"{name} {x} / {y}" for name, (x, y) in result.different_settings.items())
+    names = [run.summary.model or run.summary.family for run in (a, b)]
+    models = names[0] if result.same_model else f"{names[0]} / {names[1]}, whose weights differ"
     layers = []
     for layer in result.layers.values():
         x, y = layer.summaries
+        match = layer.match
         layers.append((
-            layer.name, str(layer.width), _pair(x.features, y.features),
-            _pair(x.effective_features, y.effective_features, ".1f"), _percent(layer.shared_subspace),
+            layer.name, _pair(x.features, y.features),
+            _pair(x.effective_features, y.effective_features, ".1f"),
+            *((MISSING,) * 4 if match is None else (
+                _decimals(match.overlap), _decimals(match.mean), _decimals(match.chance), f"{match.shared:,}"
+            )),
             _pair(*layer.nodes_required),
         ))  # fmt: skip
     sections = []
@@ -401,17 +415,27 @@ def comparison_tables(result: Comparison) -> Parts:
         s, t = section.summaries
         sections.append((
             section.name, _pair(s.edges, t.edges), _pair(s.edges_for_90_percent, t.edges_for_90_percent),
-            _pair(s.edges_for_99_percent, t.edges_for_99_percent), _pair(*section.edges_required),
+            _pair(s.edges_for_99_percent, t.edges_for_99_percent), _decimals(section.edge_correlation),
+            _percent(section.strongest_shared), _pair(*section.edges_required),
         ))  # fmt: skip
-    head = ("layer", "width", "features", "effective", "shared", "nodes required")
-    section_head = ("section", "edges", "90 % of Ê²", "99 % of Ê²", "required")
+    head = ("layer", "features", "effective", "overlap", "mean", "chance", "shared", "nodes required")
+    section_head = (
+        "section", "edges", "90 % of Ê²", "99 % of Ê²", "correlation", "strongest shared", "required"
+    )  # fmt: skip
+    note = TEXTS["comparison"].format(measure=OVERLAPS[result.matched_by])
     parts: Parts = [
-        TEXTS["compared"].format(a=a, b=b, result=result, data=same, changed=changed or "the same settings"),
-        ResultTable.from_cells("Node layers", head, layers, TEXTS["comparison"]),
-        ResultTable.from_cells("Interaction edges Ê", section_head, sections),
+        TEXTS["compared"].format(a=a, b=b, models=models, data=same, changed=changed or "the same settings"),
+        ResultTable.from_cells("Node layers", head, layers, note),
+        ResultTable.from_cells("Interaction edges Ê", section_head, sections, TEXTS["compared_edges"]),
     ]
     if result.not_compared:
         parts.append(result.not_compared.capitalize() + ".")
+    if a.baseline is not None or b.baseline is not None:
+        values = [
+            "not ablated" if run.metric is None else f"{run.metric.replace('_', '-')} {run.baseline:.4g}"
+            for run in (a, b)
+        ]
+        parts.append(f"Without ablation: {' / '.join(values)}")
     if a.modules is not None or b.modules is not None:
         modules = [
             "not searched for"
@@ -419,7 +443,9 @@ def comparison_tables(result: Comparison) -> Parts:
             else f"{run.modules} modules, modularity {run.modularity:.3f}"
             for run in (a, b)
         ]
-        parts.append(f"Modules: {' / '.join(modules)}")
+        agreement = result.module_agreement
+        tail = "" if agreement is None else f", agreement over matched features {agreement:.2f}"
+        parts.append(f"Modules: {' / '.join(modules)}{tail}")
     return parts
 
 
@@ -479,8 +505,8 @@ def job_list(jobs: "ShardJobs") -> str:
     return "\n".join(lines)
 
 
-def _decimals(value: float) -> str:
-    return MISSING if math.isnan(value) else f"{value:.3f}"
+def _decimals(value: float | None) -> str:
+    return MISSING if value is None or math.isnan(value) else f"{value:.3f}"
 
 
 def _duration(seconds: float) -> str:
