@@ -16,9 +16,9 @@ from interbasis.base.progress import Progress
 from interbasis.data.samples import Samples, next_tokens, require_next_token_labels
 
 Batch = Tensor | tuple[Tensor, Tensor]
-Data = Batch | Sequence[Batch] | DataLoader | Dataset | np.ndarray | Samples
+Data = Batch | Sequence[Batch] | DataLoader[Any] | Dataset[Any] | np.ndarray | Samples
 
-Chunk = TypeVar("Chunk", bound=tuple)
+Chunk = TypeVar("Chunk", bound=tuple[Any, ...])
 """(index of the first sample, inputs, …)."""
 
 

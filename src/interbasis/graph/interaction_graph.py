@@ -8,10 +8,14 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
+from interbasis.base.display import notebook_html
 from interbasis.base.messages import printable
 from interbasis.base.records import Record, require
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.settings import BuildConfig, BuildRequest
+
+MAX_LAYERS_SHOWN = 8
+"""Layers up to which the text of a graph names all of them."""
 
 
 class Carrier(Record):
@@ -107,9 +111,16 @@ class InteractionGraph:
         object.__setattr__(self, "layers", layers)
 
     def __repr__(self) -> str:
-        layers = " → ".join(f"{layer.name} ({layer.features})" for layer in self.layers)
+        names = [f"{layer.name} ({layer.features})" for layer in self.layers]
+        if len(names) > MAX_LAYERS_SHOWN:
+            names[2:-2] = [f"… {len(names) - 4} layers …"]
+        layers = " → ".join(names)
         text = f"InteractionGraph({self.config.basis}: {layers}; {len(self.edges)} sections with edges)"
         return printable(text)
+
+    def _repr_html_(self) -> str:
+        """The graph as a page inside a notebook."""
+        return notebook_html(self)
 
     def centred_layers(self) -> list[LayerBasis]:
         """The layers with 0 as every feature's mean, for ablations and traces; the last one as it is.

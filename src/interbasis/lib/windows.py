@@ -23,7 +23,7 @@ from interbasis.graph.layer_basis import LayerBasis, StoredBasis, StoredTensors,
 from interbasis.graph.settings import BuildConfig
 from interbasis.lib.build import BuiltWindow, Window, build_window
 from interbasis.lib.build_data import BuildData
-from interbasis.network.network import Prefix
+from interbasis.network.prefix import Prefix
 
 
 def build_windows(whole: Window, config: BuildConfig) -> BuiltWindow:

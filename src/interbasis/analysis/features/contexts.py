@@ -11,7 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interbasis.analysis.features.records import Example, ExampleKind, ImageExample, RowExample, TokenExample
+from interbasis.analysis.features.records import (
+    Box,
+    Example,
+    ExampleKind,
+    ImageExample,
+    RowExample,
+    TokenExample,
+)
 from interbasis.base.errors import InterbasisError
 from interbasis.data.batches import Batches, Data
 from interbasis.network.network import Network
@@ -89,7 +96,17 @@ class ImageRendering:
     kind: ExampleKind = field(default="images", init=False)
 
     def show(self, occurrence: Occurrence) -> Example:
-        inputs = occurrence.inputs
+        seen = None if self.fields is None else self.fields[occurrence.position]
+        return ImageExample(
+            value=short(occurrence.value),
+            sample=occurrence.sample,
+            image=self.picture(occurrence.inputs, seen),
+            label=_class_name(occurrence.label, self.classes),
+            field=None if seen is None else field_box(seen),
+        )
+
+    def picture(self, inputs: Tensor, seen: Tensor | None = None) -> str:
+        """A sample as a PNG data URI, dimmed outside the field ``seen`` [2, 2]."""
         if inputs.numel() != int(np.prod(self.shape)):
             raise InterbasisError(
                 f"expected images of {self.shape} = {int(np.prod(self.shape))} numbers, received "
@@ -98,19 +115,7 @@ class ImageRendering:
         pixels = (inputs.float() - self.low) * (255 / (self.high - self.low))
         if self.channels_last:
             pixels = pixels.view(*self.shape[1:], self.shape[0]).permute(2, 0, 1)
-        seen = None if self.fields is None else self.fields[occurrence.position]
-        image = thumbnail(pixels.reshape(self.shape).clamp(0, 255), seen)
-        box = None
-        if seen is not None:
-            (top, bottom), (left, right) = seen.tolist()
-            box = short(left), short(top), short(right), short(bottom)
-        return ImageExample(
-            value=short(occurrence.value),
-            sample=occurrence.sample,
-            image=png(image.numpy()),
-            label=_class_name(occurrence.label, self.classes),
-            field=box,
-        )
+        return png(thumbnail(pixels.reshape(self.shape).clamp(0, 255), seen).numpy())
 
 
 @dataclass(frozen=True)
@@ -229,6 +234,12 @@ def thumbnail(pixels: Tensor, seen: Tensor | None) -> Tensor:  # [c, h, w] -> ui
         dimmed[field] = pixels[field]
         pixels = dimmed
     return pixels.round().to(torch.uint8).permute(1, 2, 0)
+
+
+def field_box(seen: Tensor) -> Box:  # [2, 2]
+    """A field (top, bottom), (left, right) as left, top, right, bottom."""
+    (top, bottom), (left, right) = seen.tolist()
+    return short(left), short(top), short(right), short(bottom)
 
 
 def png(image: np.ndarray) -> str:

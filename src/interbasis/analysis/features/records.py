@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 from interbasis.base.records import Record, require
 
 ExampleKind = Literal["tokens", "images", "rows"]
+Box = tuple[float, float, float, float]
+"""(left, top, right, bottom) as shares of a picture."""
 MAX_LABEL_TERMS = 3
 """Fourier terms in the text of a label."""
 MIN_LABEL_SHARE = 0.05
@@ -216,8 +218,8 @@ class ImageExample(ExampleBase):
     image: str
     """A thumbnail, dimmed outside the field where there is one."""
     label: str
-    field: tuple[float, float, float, float] | None = None
-    """Receptive field (left, top, right, bottom) as shares of the picture; None is all of it."""
+    field: Box | None = None
+    """Receptive field; None is all of the picture."""
 
 
 class RowExample(ExampleBase):

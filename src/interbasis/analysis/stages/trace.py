@@ -15,6 +15,7 @@ from interbasis.base.errors import InterbasisError
 if TYPE_CHECKING:
     from interbasis.analysis.workspace import Workspace
     from interbasis.graph.interaction_graph import InteractionGraph
+    from interbasis.network.network import Network
 
 MAX_NAME = 48
 """Characters of a trace's name that are made from its prompt."""
@@ -95,7 +96,10 @@ def run(workspace: "Workspace", request: TraceRequest) -> TraceResult:
         nodes, groups = _described(
             traced.nodes, workspace.stored(FeaturesResult), workspace.stored(ModulesResult)
         )
-        traced = traced.model_copy(update={"prompt": prompt.text, "nodes": nodes, "groups": groups})
+        if prompt.picture is not None:
+            nodes = _with_fields(nodes, workspace.network)
+        described = {"prompt": prompt.text, "picture": prompt.picture, "nodes": nodes, "groups": groups}
+        traced = traced.model_copy(update=described)
         result = TraceResult(name=request.name or _name(prompt.text, request), trace=traced)
         workspace.store(result)
         return result
@@ -115,6 +119,23 @@ def _described(
             members.setdefault(module, []).append(node.name)
     groups = tuple(NodeGroup(name=f"module {m}", nodes=tuple(members[m])) for m in sorted(members))
     return tuple(labelled), groups
+
+
+def _with_fields(nodes: Sequence[TraceNode], network: "Network") -> tuple[TraceNode, ...]:
+    """Return the nodes with the part of the picture that each depends on."""
+    from interbasis.analysis.features.contexts import field_box
+    from interbasis.network.receptive_field import receptive_fields
+
+    fields = {name: receptive_fields(network, k) for k, name in enumerate(network.layers)}
+
+    def with_field(node: TraceNode) -> TraceNode:
+        seen = fields[node.layer]
+        if seen is None or seen.shape[1] != 2:
+            return node
+        box = field_box(seen[node.position])
+        return node if box == (0, 0, 1, 1) else node.model_copy(update={"field": box})
+
+    return tuple(map(with_field, nodes))
 
 
 def _name(text: str, request: TraceRequest) -> str:

@@ -26,6 +26,8 @@ class YardstickRequest(Record):
     layers: Names = ()
     """Comma-separated node layers; NAME:read is the part that only weights read; default: all but the last,
     and without those that hold a variance."""
+    alone: Names = ()
+    """Comma-separated layers, out of these, that are replaced one by one as well; default: all of them."""
     ranks: Names = ()
     """Comma-separated numbers of directions kept; default: 0, 1, 2, 4 and multiples of an eighth."""
     removed: Names = ("1", "2", "4", "8")

@@ -79,6 +79,7 @@ def yardstick(
     methods: Sequence[str | RankingMethod] = ("lib", "pca", "random", "neuron"),
     rows: Sequence[str] = ("rank",),
     layers: Sequence[str] = (),
+    alone: Sequence[str] = (),
     ranks: Sequence[int] = (),
     removed: Sequence[int] = (1, 2, 4, 8),
     together: bool = True,
@@ -107,6 +108,7 @@ def yardstick(
         rows: "rank", "learnt", "directions", "mean-jacobian".
         layers: Node layers, with ":read" for the part that only weights read; default: all but the last, and
             without those that hold a variance.
+        alone: Layers, out of these, that are replaced one by one as well; default: all of them.
         ranks: Numbers of directions kept; default: 0, 1, 2, 4 and multiples of an eighth of the width.
         removed: Numbers of leading directions removed.
         together: Also keep the same share of the directions in all layers at once.
@@ -136,7 +138,7 @@ def yardstick(
     chosen = chosen_methods(methods)
     request = YardstickRequest.validated(
         methods=[method.name for method in chosen], rows=rows, layers=layers,
-        ranks=tuple(map(str, ranks)), removed=tuple(map(str, removed)), together=together,
+        alone=alone, ranks=tuple(map(str, ranks)), removed=tuple(map(str, removed)), together=together,
         direction_samples=direction_samples, jacobian_samples=jacobian_samples,
         jacobian_queries=jacobian_queries, jacobian_sources=jacobian_sources, norm_limit=norm_limit,
         dtype=dtype, seed=seed,
@@ -257,7 +259,13 @@ class MethodComparison:
     @cached_property
     def plans(self) -> list[RankPlan]:
         """Every place alone, then all together."""
-        plans = [RankPlan.from_request([place], self.request) for place in self.places]
+        alone = chosen_places(self.network, self.request.alone) if self.request.alone else self.places
+        if missing := [place.name for place in alone if place not in self.places]:
+            raise InterbasisError(
+                f"expected layers that are measured alone to be among all that are measured, received "
+                f"{', '.join(missing)}; add them to layers"
+            )
+        plans = [RankPlan.from_request([place], self.request) for place in alone]
         if self.request.together and len({place.layer for place in self.places}) == len(self.places) > 1:
             plans.append(RankPlan.from_request(self.places, self.request))
         return plans
