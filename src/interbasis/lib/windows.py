@@ -57,7 +57,7 @@ def build_windows(whole: Window, config: BuildConfig) -> BuiltWindow:
                 ]
                 places[:0] = [state[0][key] if file is None else (file, key) for key in keys]
     edges, errors = matrices.values() if checkpoints.folder is None else map(StoredTensors, matrices.values())
-    return BuiltWindow(layers, edges, errors)
+    return BuiltWindow(layers, config, edges, errors)
 
 
 def _window(

@@ -1,5 +1,6 @@
 """`interbasis.build`: from a network and data to a run in memory."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +29,7 @@ def build(
     relative_threshold: float | None = None,
     jacobian_sources: int | None = None,
     jacobian_queries: int | None = None,
+    jacobian_samples: int | None = None,
     isolate: bool = True,
     skip_positions: int = 0,
     norm_limit: float | None = None,
@@ -37,6 +39,7 @@ def build(
     edge_group: int | Literal["positions"] | None = None,
     edge_sources: int = 2,
     edge_positions: int | None = None,
+    edge_samples: int | Sequence[int] | None = None,
     seed: int = 0,
     dtype: Dtype | None = None,
     model: str = "",
@@ -65,6 +68,8 @@ def build(
         jacobian_sources: Stochastic sources over output positions where no closed form is known; default:
             exact.
         jacobian_queries: Query positions sampled per sequence in attention's Jacobians; default: all.
+        jacobian_samples: Samples, drawn at random, over which attention's Jacobians are averaged; default:
+            all.
         isolate: Keep a layer norm's variance as a feature of its own, out of the decompositions.
         skip_positions: Number of positions at the start of every sequence that are left out of all sums.
         norm_limit: Leave out tokens whose norm exceeds this many times the median of their layer; 0 leaves
@@ -75,6 +80,8 @@ def build(
         edge_group: Tokens per group of stochastic sources for edges, or "positions"; default: exact.
         edge_sources: Sets of random signs per group.
         edge_positions: Output positions sampled per sequence, with an edge group; default: all.
+        edge_samples: Samples, drawn at random, over which edges are averaged; several numbers are totals
+            after each round. Default: all.
         seed: Random seed.
         dtype: "float64" or "float32", in which the network computes; default: float32 for Hugging Face
             models, else float64. Sums and decompositions are always float64.
@@ -96,10 +103,11 @@ def build(
     """
     config = BuildConfig.validated(
         basis=basis, rotate_last=rotate_last, threshold=threshold, relative_threshold=relative_threshold,
-        jacobian_sources=jacobian_sources, jacobian_queries=jacobian_queries, isolate=isolate,
-        skip_positions=skip_positions, norm_limit=norm_limit, isolate_largest=isolate_largest,
-        edge_method=edge_method, edge_points=edge_points, edge_group=edge_group, edge_sources=edge_sources,
-        edge_positions=edge_positions, seed=seed, dtype=dtype,
+        jacobian_sources=jacobian_sources, jacobian_queries=jacobian_queries,
+        jacobian_samples=jacobian_samples, isolate=isolate, skip_positions=skip_positions,
+        norm_limit=norm_limit, isolate_largest=isolate_largest, edge_method=edge_method,
+        edge_points=edge_points, edge_group=edge_group, edge_sources=edge_sources,
+        edge_positions=edge_positions, edge_samples=edge_samples, seed=seed, dtype=dtype,
     )  # fmt: skip
     resources = Resources.validated(cache_gigabytes=cache_gigabytes, memory=memory, device=device)
     if not isinstance(network, Network):
