@@ -204,20 +204,19 @@ def ablation_tables(result: AblationResult) -> Parts:
 
 def _required_table(sections: Iterable[EdgesRequired], metric: str) -> ResultTable:
     """The robust counts, where they were sought, with the plain ones beside them."""
-    rows = [
-        (
-            row.name, row.robust and row.robust.count,
+    robust = any(row.robust for row in sections)
+    rows: list[list[Cell]] = [
+        [
+            row.name, *([row.robust.count if row.robust else None] if robust else []),
             f"{row.count:,}" + ("  [{:,}, {:,}]".format(*row.interval) if row.interval else ""),
             row.possible, f"{row.epsilon:.3g}" if row.count else None, f"{row.value:.5f}",
             row.stable_count if row.stable_count in (None, row.count) else f"{row.stable_count:,}  ≠",
-        )
+        ]
         for row in sections
     ]  # fmt: skip
-    head = ("section", "robust edges", "plain", "of", "ε", metric, "all larger pass from")
-    note = TEXTS["edges_required"]
-    if not any(row[1] is not None for row in rows):
-        rows, head, note = [(row[0], *row[2:]) for row in rows], (head[0], *head[2:]), note + TEXTS["plain"]
-    return ResultTable.from_cells("Edges required", head, rows, note)
+    head = ["section", *(["robust edges"] if robust else []), "plain", "of", "ε", metric]
+    note = TEXTS["edges_required"] + ("" if robust else TEXTS["plain"])
+    return ResultTable.from_cells("Edges required", [*head, "all larger pass from"], rows, note)
 
 
 def curve_tables(result: CurvesResult) -> Parts:
