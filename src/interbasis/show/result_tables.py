@@ -199,13 +199,13 @@ def ablation_tables(result: AblationResult) -> Parts:
     if sections:
         parts.append(_required_table(sections, metric))
     if robust := [(row.name, row.robust) for row in sections if row.robust]:
-        head = ("section", "edges", "robust at level", "robust edges", "worst mask", "per input")
+        head = ("section", "level", "worst mask at the plain count", "at the robust count", "per input")
         rows = [
-            (name, row.plain, f"{row.level:g}", row.count, f"{row.worst_at_plain:.5f}",
+            (name, f"{row.level:g}", f"{row.worst_at_plain:.5f}", f"{row.worst_at_count:.5f}",
              f"{row.worst_per_input:.5f}")
             for name, row in robust
         ]  # fmt: skip
-        parts.append(ResultTable.from_cells("Robust counts", head, rows, TEXTS["robust"]))
+        parts.append(ResultTable.from_cells("Worst masks", head, rows, TEXTS["robust"]))
     if result.layers:
         nodes = [
             (row.layer, "more than there are" if row.count is None else str(row.count), str(row.features))
@@ -217,16 +217,20 @@ def ablation_tables(result: AblationResult) -> Parts:
 
 
 def _required_table(sections: Iterable[EdgesRequired], metric: str) -> ResultTable:
-    rows = [
-        (
-            row.name, f"{row.count:,}" + ("  [{:,}, {:,}]".format(*row.interval) if row.interval else ""),
+    """The robust counts, where they were sought, with the plain ones beside them."""
+    robust = any(row.robust for row in sections)
+    rows: list[list[Cell]] = [
+        [
+            row.name, *([row.robust.count if row.robust else None] if robust else []),
+            f"{row.count:,}" + ("  [{:,}, {:,}]".format(*row.interval) if row.interval else ""),
             row.possible, f"{row.epsilon:.3g}" if row.count else None, f"{row.value:.5f}",
             row.stable_count if row.stable_count in (None, row.count) else f"{row.stable_count:,}  ≠",
-        )
+        ]
         for row in sections
     ]  # fmt: skip
-    head = ("section", "edges", "of", "ε", metric, "all larger pass from")
-    return ResultTable.from_cells("Edges required", head, rows, TEXTS["edges_required"])
+    head = ["section", *(["robust edges"] if robust else []), "plain", "of", "ε", metric]
+    note = TEXTS["edges_required"] + ("" if robust else TEXTS["plain"])
+    return ResultTable.from_cells("Edges required", [*head, "all larger pass from"], rows, note)
 
 
 @result_tables.register
