@@ -35,8 +35,6 @@ MAX_WHOLE_TABLE_ROWS = 24
 """Rows up to which the tables of a run's summary are printed whole."""
 ROWS_SHOWN = 12
 """Rows shown of a longer table."""
-FEATURES_SHOWN = 10
-"""Features shown of each layer."""
 OUTPUTS_SHOWN = 3
 """Outputs shown that a feature pushes up, and as many that it pushes down."""
 NODES_SHOWN = 20
@@ -348,7 +346,8 @@ def feature_tables(result: FeaturesResult) -> Parts:
 
 
 def _feature_table(layer: LayerFeatures) -> ResultTable:
-    features = layer.features[:FEATURES_SHOWN]
+    whole = len(layer.features) <= MAX_WHOLE_TABLE_ROWS
+    features = layer.features if whole else layer.features[:ROWS_SHOWN]
     pushing = any(feature.effects for feature in features)  # on outputs, where they were computed
     names = ("what it is", "pushes up", "pushes down") if pushing else ("what it is",)
     rows = []
@@ -356,8 +355,10 @@ def _feature_table(layer: LayerFeatures) -> ResultTable:
         effects = feature.effects
         pushed = [_outputs(effects.up), _outputs(effects.down)] if effects else ["", ""]
         rows.append((str(feature.index), feature.label, *(pushed if pushing else ())))
-    note = TEXTS["monosemantic"].format(counts=layer.monosemantic) if layer.monosemantic else ""
-    return ResultTable.from_cells(layer.name, ("feature", *names), rows, note, text=names)
+    notes = [TEXTS["monosemantic"].format(counts=layer.monosemantic)] if layer.monosemantic else []
+    if not whole:
+        notes.append(TEXTS["more_features"].format(shown=ROWS_SHOWN, described=len(layer.features)))
+    return ResultTable.from_cells(layer.name, ("feature", *names), rows, "\n".join(notes), text=names)
 
 
 def _outputs(pushes: tuple[Push, ...]) -> str:
