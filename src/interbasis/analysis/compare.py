@@ -149,8 +149,8 @@ def _run(folder: str | Path, graph: InteractionGraph, summary: RunSummary) -> Co
 def _require_same_model(run: str | Path, other: str | Path, a: InteractionGraph, b: InteractionGraph) -> None:
     if a.provenance.model_fingerprint != b.provenance.model_fingerprint:
         raise InterbasisError(
-            f"{run} and {other} are runs of different models ({a.provenance.model or a.provenance.family} "
-            f"and {b.provenance.model or b.provenance.family}, whose weights differ); compare two runs of "
+            f"{run} and {other} are runs of different models ({a.provenance.shown_model} and "
+            f"{b.provenance.shown_model}, whose weights differ); compare two runs of "
             "one model"
         )
     if a.layer_names != b.layer_names:
