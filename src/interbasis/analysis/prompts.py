@@ -58,7 +58,12 @@ def open_prompt(
     if sample >= len(batches):
         raise InterbasisError(f"the data have samples 0 to {len(batches) - 1}, received {sample}")
     row = next(batches.chunks(1, sample))[1][0]
-    names = _names(workspace, folder) or tuple(getattr(samples, "classes", ())) or None
+    names = (
+        _names(workspace, folder)
+        or workspace.network.class_names
+        or getattr(samples, "classes", None)
+        or None
+    )
     is_text = not row.is_floating_point() and names is not None and workspace.network.predicts_next
     text = "".join(names[int(token)] for token in row) if is_text and names else f"sample {sample}"
     rendering = Presentation.from_data(workspace.network, samples, batches).rendering
@@ -89,9 +94,8 @@ def _from_text(workspace: "Workspace", text: str, folder: str) -> Prompt:
 
 def _names(workspace: "Workspace", folder: str) -> Sequence[str] | None:
     names = workspace.network.token_names or (vocabulary(Path(folder)) if folder else [])
-    output = workspace.network.output_layer
     # a model may have more outputs than its tokenizer has tokens
-    more = range(len(names), output.width - output.first_coordinate)
+    more = range(len(names), workspace.network.output_count)
     return [*names, *map(str, more)] if names else None
 
 

@@ -56,7 +56,7 @@ class Workspace:
     """The network, where it was given; default: that of the model."""
     given_model: "Model | None" = None
     """The model, where it was opened by name already."""
-    model_name: str = ""
+    model_spec: str = ""
     """A model by name, in place of the one that the run names."""
     train_data: Data | None = None
     """Data given in Python; None where they follow from the model and the build."""
@@ -76,7 +76,7 @@ class Workspace:
     """Tensors that go with these results."""
 
     def __post_init__(self) -> None:
-        if self.given_network is not None or self.model_name:
+        if self.given_network is not None or self.model_spec:
             _ = self.network  # a network that does not fit is refused at once
 
     @cached_property
@@ -90,13 +90,13 @@ class Workspace:
 
         if self.given_model is not None or self.given_network is not None:
             return self.given_model
-        name = self.model_name or self.graph.provenance.model
+        name = self.model_spec or self.graph.provenance.model
         if not name:
             raise InterbasisError(
                 f"{self.folder or 'this graph'} was built in Python and does not name its model; add "
                 "--model, or open it with interbasis.open_run(folder, network, data)"
             )
-        if not self.model_name:
+        if not self.model_spec:
             self._require_trust("model")
         return open_model(name, self.memory)
 
@@ -119,7 +119,8 @@ class Workspace:
                 f"{name} is not the model that {self.folder or 'this graph'} was built for: the weights "
                 "differ; open the checkpoint of the build, or build again"
             )
-        return network
+        provenance = self.graph.provenance
+        return network.named(provenance.model_name, provenance.class_names, provenance.feature_names)
 
     def on(self, device: str | None) -> Self:
         """Return the same run with its network on a device: cpu, cuda, cuda:1 or mps; None changes nothing.

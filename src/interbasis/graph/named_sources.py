@@ -19,6 +19,8 @@ SHIPPED_MODELS = ("modadd", "cifar10-conv")
 """Models that come with interbasis, by name alone."""
 PUBLIC_DATA = ("modadd", "cifar10", "mnist")
 """Data that are computed, or downloaded from fixed addresses and checked, by name alone."""
+FILE_OPTIONS = ("tokenizer", "classes")
+"""Options of data whose values are files or folders."""
 DATA = ("data", "jacobian_data", "edge_data")
 """Data that a request names."""
 
@@ -74,8 +76,8 @@ def source_location(name: str) -> str:
         return _module_location(path.partition(":")[0])
     path, options = split_options(path, strict=False)
     places = [os.path.abspath(path)] if path and (family != "hf" or os.path.exists(path)) else [""]
-    tokenizer = options.get("tokenizer", "")
-    return "\n".join([*places, os.path.abspath(tokenizer)] if os.path.exists(tokenizer) else places)
+    further = (options.get(option, "") for option in FILE_OPTIONS)
+    return "\n".join([*places, *(os.path.abspath(file) for file in further if os.path.exists(file))])
 
 
 def _request_names(request: BuildRequest) -> dict[str, str]:

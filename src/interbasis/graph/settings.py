@@ -210,6 +210,8 @@ class BuildRequest(BuildConfig):
 
     model: str
     """modadd[:PATH], cifar10-conv[:PATH], mlp:PATH, hf:FOLDER-OR-HUB-ID or python:MODULE:FUNCTION."""
+    model_name: str | None = None
+    """Name of the model on pages and in reports; default: the class of a traced module, else MODEL."""
     data: str | None = None
     """Data of the basis; default: what the model was trained on."""
     jacobian_data: str | None = None

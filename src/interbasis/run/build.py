@@ -43,6 +43,9 @@ def build(
     seed: int = 0,
     dtype: Dtype | None = None,
     model: str = "",
+    model_name: str = "",
+    class_names: Sequence[str] = (),
+    feature_names: Sequence[str] = (),
     resume: str | Path | None = None,
     restart: bool = False,
     memory: int | str | None = None,
@@ -85,7 +88,10 @@ def build(
         seed: Random seed.
         dtype: "float64" or "float32", in which the network computes; default: float32 for Hugging Face
             models, else float64. Sums and decompositions are always float64.
-        model: A name to remember the model by.
+        model: A model by name, as the command line spells it, by which the run finds its model again.
+        model_name: Name of the model on pages and in reports; default: the class of a traced module.
+        class_names: Names of the outputs, in their order; kept in the run and shown in place of numbers.
+        feature_names: Names of the inputs, such as the columns of a table; likewise.
         resume: The folder that the run will be saved in. Work is stored there while it lasts: a build that
             was killed resumes when it is called again, and ends with the same graph bit for bit.
         restart: Discard unfinished work that was begun with other settings instead of refusing it.
@@ -115,6 +121,7 @@ def build(
             f"expected an interbasis Network, received {type(network).__name__}; make one with "
             "interbasis.from_torch(module)"
         )
+    network = network.named(model_name, class_names, feature_names)
     execution = Execution(
         resources=resources,
         folder=None if resume is None else Path(resume),

@@ -509,7 +509,7 @@ def open_run(
         folder=folder,
         digest=digest,
         given_network=network,
-        model_name=model or "",
+        model_spec=model or "",
         train_data=data,
         test_data=test_data,
         memory=limit,

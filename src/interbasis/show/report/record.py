@@ -49,7 +49,7 @@ class ReportedRun:
 
     @property
     def model(self) -> str:
-        return self.graph.provenance.model or f"a network of the family {self.graph.provenance.family}"
+        return self.summary.model or f"a network of the family {self.summary.family}"
 
     @property
     def is_robust(self) -> bool:
