@@ -107,7 +107,7 @@ def test_what_cannot_be_trained_is_refused(superposition):
 
 @pytest.mark.parametrize("kind", ["topk", "batchtopk"])
 @pytest.mark.parametrize("with_bias", [True, False])
-@pytest.mark.parametrize("features", (12, 600))  # products all at once, and one by one
+@pytest.mark.parametrize("features", [12, 600])  # products all at once, and one by one
 def test_gradients_are_those_of_autograd(with_bias, kind, features):
     generator = seeded(3)
     shapes = (features, 5), (features,), (features, 5), (5,)

@@ -30,7 +30,8 @@ class NamedSources:
     """Names of a model and data, and what they belong to."""
 
     names: Mapping[str, str]
-    """By what they are names of: ``model``, ``request.model``, ``data``, ``jacobian_data``, ``edge_data``."""
+    """By what they are names of: ``model``, ``request.model``, ``data``, ``jacobian_data``, ``edge_data``,
+    ``dictionary LAYER``."""
     owner: Mapping[str, str]
     """Hashes that bind the names to one graph or one set of shards."""
 
@@ -81,7 +82,9 @@ def source_location(name: str) -> str:
 
 
 def _request_names(request: BuildRequest) -> dict[str, str]:
-    return {"request.model": request.model} | {kind: getattr(request, kind) or "" for kind in DATA}
+    names = {"request.model": request.model} | {kind: getattr(request, kind) or "" for kind in DATA}
+    files = (entry.partition("=")[::2] for entry in request.dictionary)
+    return names | {f"dictionary {place}": f"file:{path}" for place, path in files if path != "lib"}
 
 
 def _without_empty(names: Mapping[str, str]) -> dict[str, str]:

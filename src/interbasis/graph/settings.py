@@ -220,6 +220,9 @@ class BuildRequest(BuildConfig):
     """Data over which edges are averaged; default: --data."""
     layers: NonEmptyNames | None = None
     """Comma-separated neighbouring node layers, or their names in TransformerLens; default: all."""
+    dictionary: tuple[str, ...] = ()
+    """LAYER=PATH: a sparse dictionary of a node layer, attn_out.N or mlp_out.N, or LAYER=lib for LIB's basis;
+    give several. The graph is then between their features; other layers are passed through."""
     threads: int | None = Field(None, ge=1, le=MAX_THREADS)
     """Threads to compute with; the same number gives the same bits. Default: PyTorch's choice."""
 

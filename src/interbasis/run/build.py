@@ -1,6 +1,6 @@
 """`interbasis.build`: from a network and data to a run in memory."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -8,10 +8,12 @@ from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress
 from interbasis.base.records import Basis, Dtype, Method
 from interbasis.compute.team import ALONE, Resources, Team
-from interbasis.data.batches import Data
+from interbasis.data.batches import Batches, Data
+from interbasis.dictionaries.dictionary import Dictionary
 from interbasis.graph.settings import BuildConfig
 from interbasis.lib.build_data import BuildData
 from interbasis.network.network import Network
+from interbasis.run.dictionary_run import DictionaryRun, execute_between
 from interbasis.run.execution import Execution, execute
 from interbasis.run.run import Run
 
@@ -20,6 +22,7 @@ def build(
     network: Network,
     data: Data,
     *,
+    dictionaries: Mapping[str, Dictionary | str | Path] | None = None,
     basis: Basis = "lib",
     jacobian_data: Data | None = None,
     edge_data: Data | None = None,
@@ -60,6 +63,10 @@ def build(
         network: The network; `interbasis.from_torch` and `interbasis.from_hf` make one.
         data: A tensor of inputs, a pair (inputs, labels), a list of batches of either, or a DataLoader; the
             build ignores labels, analyses of the run use them.
+        dictionaries: Sparse dictionaries or their files, by place: a node layer (`ln1.3`, or TransformerLens'
+            name), the output of attention or an MLP (`attn_out.3`, `mlp_out.3`), for a transcoder the node
+            layer that it reads; "lib" for LIB's basis of a node layer. The graph is then between their
+            features, other layers are passed through, and a `DictionaryRun` is returned.
         basis: "lib", "gib", "jib", "pca", "neuron" or "random".
         jacobian_data: Data over which Jacobians are averaged; default: ``data``.
         edge_data: Data over which edges are averaged; default: ``data``.
@@ -130,6 +137,13 @@ def build(
         team=team,
         model=model,
     )
+    if dictionaries is not None:
+        between = execute_between(network, Batches(data, "data"), dictionaries, config, execution)
+        given = {place: entry for place, entry in dictionaries.items() if isinstance(entry, Dictionary)}
+        return DictionaryRun(  # type: ignore[return-value]
+            graph=between, given_network=network, train_data=data, test_data=test_data,
+            given_dictionaries=given, progress=progress, team=team, built_here=True,
+        )  # fmt: skip
     graph = execute(network, BuildData.from_data(data, jacobian_data, edge_data), config, execution)
     return Run(
         graph=graph,

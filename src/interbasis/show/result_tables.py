@@ -399,7 +399,7 @@ def steer_tables(result: SteerResult) -> Parts:
         )
         for output in result.outputs
     ]  # fmt: skip
-    title = f"{result.layer}:{result.feature} {result.by:+g} standard deviations  {result.label}"
+    title = f"{result.layer}:{result.feature} {result.by:+g} {result.unit_name}  {result.label}"
     head = ("next", "logit before", "logit after", "probability before", "probability after")
     parts: Parts = [ResultTable.from_cells(title, head, rows)]
     if result.continuation is not None and result.steered is not None:

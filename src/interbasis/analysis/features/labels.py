@@ -271,7 +271,7 @@ def label(feature: Feature, examples: records.FeatureExamples | None) -> str:
 
 def _response(evidence: Sequence[Evidence]) -> Evidence | None:
     """What a feature responds to, where that can be said: named if possible, else by its identity."""
-    limits = dict.fromkeys(KINDS, MIN_NAMED_SHARE)
+    limits: dict[str, float] = dict.fromkeys(KINDS, MIN_NAMED_SHARE)
     known = [
         item
         for item in evidence
