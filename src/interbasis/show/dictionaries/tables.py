@@ -82,19 +82,21 @@ def trace_tables(trace: DictionaryTrace, known: DescriptionsResult | None) -> It
     for layer in trace.layers:
         rows = [
             (f"#{node.feature}", name(trace.tokens[node.position]), f"{node.effect:+.3f}",
-             "" if node.measured is None else f"{node.measured:+.3f}",
+             f"{node.gradient:+.3f}",
              texts.get((layer.place, node.feature), ""))
             for node in layer.nodes[:FEATURES_SHOWN]
         ]  # fmt: skip
-        rest = ", ".join(f"{kind} {value:+.2f}" for kind, value in layer.effects.items())
+        rest = ", ".join(f"{kind} {value:+.2f}" for kind, value in layer.gradients.items())
         count = f"{len(layer.nodes)} nodes of {layer.active} active features"
-        title = f"{layer.place}: {count}; total effects: {rest}"
-        head = ("feature", "at", "effect", "measured", "description")
+        title = f"{layer.place}: {count}; gradient times activation: {rest}"
+        head = ("feature", "at", "effect", "to first order", "description")
         yield ResultTable.from_cells(title, head, rows, text=("at", "description"))
     yield (
-        f"Next token {name(trace.target)}. Set to 0, or to their mean, one at a time, "
-        f"{trace.sign_agreement:.0%} of the checked nodes move its logit in the predicted direction (rank "
-        f"correlation {trace.correlation:.2f})."
+        f"Next token {name(trace.target)}. An effect is what its logit loses, as measured, when the feature "
+        "is set to 0 there, or to its mean if it is usually active. Of the checked edges "
+        f"{trace.sign_agreement:.0%} have the sign of what taking out the source does to the target (rank "
+        f"correlation {trace.correlation:.2f}); gradients have the sign of the effect at "
+        f"{trace.gradient_sign_agreement:.0%} of the nodes ({trace.gradient_correlation:.2f})."
     )
 
 
