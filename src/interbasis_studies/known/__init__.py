@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         train_modular_addition,
     )
     from interbasis_studies.known.planted import PlantedSpec, plant
+    from interbasis_studies.known.programs import ProgramSpec, plant_program
     from interbasis_studies.known.records import RecoveryScores
     from interbasis_studies.known.scores import score
     from interbasis_studies.known.superposition import SuperpositionSpec, plant_superposition
@@ -36,6 +37,7 @@ _MODULES = {
         "ModularAddition", "ModularAdditionSpec", "score_modular_addition", "train_modular_addition",
     ),
     "planted": ("PlantedSpec", "plant"),
+    "programs": ("ProgramSpec", "plant_program"),
     "records": ("RecoveryScores",),
     "scores": ("score",),
     "superposition": ("SuperpositionSpec", "plant_superposition"),
