@@ -9,10 +9,11 @@ import interbasis
 from interbasis.base.errors import InterbasisError
 from interbasis.compute.executor import Executor
 from interbasis.data.batches import Batches
-from interbasis.dictionaries.build import build_graph
 from interbasis.dictionaries.chain import Chain
 from interbasis.dictionaries.edge_sums import DictionaryEdgeSettings, DictionaryEdgesPass
-from interbasis.dictionaries.graph import FILE, load_graph
+from interbasis.dictionaries.graph import load_graph
+from interbasis.graph.store import DICTIONARY_GRAPH as FILE
+from interbasis.graph.store import graph_digest
 from interbasis.numerics.integration import rule
 from placed_dictionaries import by_autograd, dictionary, placed
 from tiny_models import random_model
@@ -101,13 +102,17 @@ def test_sampled_positions_estimate_the_sums_with_their_error():
 def graph_of(network, **options):
     width = network.nodes[0].width - 1
     dictionaries = {"ln1.0": dictionary(width, 40, "topk", 1), "ln1.1": dictionary(width, 30, "relu", 2)}
-    return build_graph(network, TOKENS, dictionaries, norm_limit=0, progress=False, **options)
+    run = interbasis.build(
+        network, TOKENS, dictionaries=dictionaries, norm_limit=0, progress=False, **options
+    )
+    return run.graph
 
 
 def test_a_graph_is_stored_and_read_again(tmp_path):
     network = network_of("gpt2")
     graph = graph_of(network, edge_positions=4)
-    graph.save(tmp_path)
+    digest = graph.save(tmp_path)
+    assert graph_digest(tmp_path) == digest
     again = load_graph(tmp_path)
     assert again.header == graph.header
     assert again.edges[0].error is not None
@@ -160,4 +165,4 @@ def test_dictionaries_that_do_not_fit_are_refused_in_one_sentence():
         ({"ln1.0": fits, "mlp_out.0": replace(fits, hook="a", output_hook="b")}, "input of an MLP"),
     ):
         with pytest.raises(InterbasisError, match=sentence):
-            build_graph(network, TOKENS, places, progress=False)
+            interbasis.build(network, TOKENS, dictionaries=places, progress=False)

@@ -8,10 +8,14 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
+from interbasis.base.display import notebook_html
 from interbasis.base.messages import printable
 from interbasis.base.records import Record, require
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.settings import BuildConfig, BuildRequest
+
+MAX_LAYERS_SHOWN = 8
+"""Layers up to which the text of a graph names all of them."""
 
 
 class Carrier(Record):
@@ -50,6 +54,12 @@ class Provenance(Record):
     """Whether it is a language model, whose outputs are about the token that follows."""
     model: str
     """Name or path of the model; empty where the graph was built in Python without one."""
+    model_name: str = ""
+    """Name of the model that is shown; empty where it has none but that in ``model``."""
+    class_names: tuple[str, ...] = ()
+    """Names of the outputs, where they are known and no tokens."""
+    feature_names: tuple[str, ...] = ()
+    """Names of the inputs, where they are known."""
     model_fingerprint: str
     """SHA-256 of the network's weights."""
     widths: tuple[int, ...]
@@ -66,6 +76,11 @@ class Provenance(Record):
     """By node layer, over the first tokens of the data; empty in runs of version 0.1."""
     request: BuildRequest | None = None
     """Request by name (model, data, settings), enough to build it again; None from Python."""
+
+    @property
+    def shown_model(self) -> str:
+        """Name of the model, its path, or its family."""
+        return self.model_name or self.model or self.family
 
     @model_validator(mode="before")
     @classmethod
@@ -107,9 +122,16 @@ class InteractionGraph:
         object.__setattr__(self, "layers", layers)
 
     def __repr__(self) -> str:
-        layers = " → ".join(f"{layer.name} ({layer.features})" for layer in self.layers)
+        names = [f"{layer.name} ({layer.features})" for layer in self.layers]
+        if len(names) > MAX_LAYERS_SHOWN:
+            names[2:-2] = [f"… {len(names) - 4} layers …"]
+        layers = " → ".join(names)
         text = f"InteractionGraph({self.config.basis}: {layers}; {len(self.edges)} sections with edges)"
         return printable(text)
+
+    def _repr_html_(self) -> str:
+        """The graph as a page inside a notebook."""
+        return notebook_html(self)
 
     def centred_layers(self) -> list[LayerBasis]:
         """The layers with 0 as every feature's mean, for ablations and traces; the last one as it is.

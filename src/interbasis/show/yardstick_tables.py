@@ -12,15 +12,17 @@ from interbasis.analysis.yardstick.records import (
     RankCurve,
     YardstickResult,
 )
+from interbasis.show.result_tables import Parts, result_tables
 from interbasis.show.tables import MISSING, Cell, ResultTable
 
 SHARES_SHOWN = (0.25, 0.5, 0.75)
 """Shares of the directions at which rises are shown."""
 
 
-def yardstick_tables(result: YardstickResult) -> list[str | ResultTable]:
+@result_tables.register
+def yardstick_tables(result: YardstickResult) -> Parts:
     """All rows of a comparison as tables."""
-    parts: list[str | ResultTable] = [
+    parts: Parts = [
         f"\nYardstick · {result.model} · fitted on {result.samples:,} samples, tested on "
         f"{result.test_samples:,} · cross-entropy {result.baseline:.4f}\n"
     ]

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from interbasis.base.records import Record
 from interbasis.network.cores import Attention, AttentionShape, Elementwise, Linear
-from interbasis.network.network import Network, NodeLayer, Prefix, Section
-from interbasis.network.prefix import with_constant
+from interbasis.network.network import Network, NodeLayer, Section
+from interbasis.network.prefix import Prefix, with_constant
 from interbasis_studies.known.planted import Draws
 from interbasis_studies.known.truth import KnownNetwork, Truth
 

@@ -177,6 +177,6 @@ def _numbers(section: Section, positions: int, after: int, features: tuple[int, 
     patterns = 0
     if isinstance(section.core, Attention):
         before += positions * c_in  # queries and keys that are turned
-        if section.core.shape.cap is not None or section.core.shape.window is not None:
+        if section.core.shape.has_odd_scores or section.core.shape.window is not None:
             patterns = COPIES_OF_PATTERNS * section.core.shape.heads * positions * after
     return before + patterns + after * (3 * c_out + 3 * features[1] + 3 * d)

@@ -8,7 +8,9 @@ from interbasis.analysis.stored_results import Result
 from interbasis.base.records import Record
 
 if TYPE_CHECKING:
-    from interbasis.analysis.workspace import Workspace
+    from interbasis.analysis.prompts import Prompt
+    from interbasis.analysis.traces.steering import Steering
+    from interbasis.analysis.workspace import OpenedRun, Workspace
 
 
 class SteerRequest(Record):
@@ -58,6 +60,8 @@ class SteerResult(Result):
     """Change of the feature, in standard deviations."""
     unit: float
     """One standard deviation of the feature; 1 where it is not known."""
+    unit_name: str = "standard deviations"
+    """Words for the unit; features of a dictionary are changed by RMS activations where they are active."""
     outputs: tuple[SteeredOutput, ...]
     """Outputs whose logit changes most, counted from the mean change; the largest rise first."""
     continuation: str | None = None
@@ -88,14 +92,30 @@ def run(workspace: "Workspace", request: SteerRequest) -> SteerResult:
     prompt = open_prompt(workspace, request.prompt, request.sample, request.data)
     unit = basis.deviation(feature)
     network = workspace.network.to(workspace.graph.config.torch_dtype)
-    steering = Steering(network, basis, feature, request.by * unit, request.start)
+    steering = Steering.from_basis(network, basis, feature, request.by * unit, request.start)
+    described = workspace.stored(FeaturesResult)
+    labelled = described.layers[layer].by_index() if described and layer in described.layers else {}
+    label = labelled[feature].label if feature in labelled else ""
+    return steered_result(workspace, request, prompt, steering, (layer, feature, label, unit))
+
+
+def steered_result(
+    workspace: "OpenedRun",
+    request: SteerRequest,
+    prompt: "Prompt",
+    steering: "Steering",
+    changed: tuple[str, int, str, float],
+) -> SteerResult:
+    """Outputs and continuations of a prompt without a change and with it.
+
+    ``changed`` are the layer, the number, the label and the unit of the feature that is changed.
+    """
+    network, (layer, feature, label, unit) = steering.network, changed
     before, after = (outputs[0, -1].double() for outputs in steering.outputs(prompt.inputs[None]))
     change = (after - before) - (after - before).mean()
     most = change.abs().topk(min(request.top, len(change))).indices
     chosen = most[change[most].argsort(descending=True)].tolist()
     shares = before.softmax(0), after.softmax(0)
-    described = workspace.stored(FeaturesResult)
-    labelled = described.layers[layer].by_index() if described and layer in described.layers else {}
     plain = steered = None
     if network.predicts_next and request.tokens and prompt.names is not None:
         left = request.tokens
@@ -107,7 +127,7 @@ def run(workspace: "Workspace", request: SteerRequest) -> SteerResult:
         prompt=prompt.text,
         layer=layer,
         feature=feature,
-        label=labelled[feature].label if feature in labelled else "",
+        label=label,
         by=request.by,
         unit=unit,
         outputs=tuple(

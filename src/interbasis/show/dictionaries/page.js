@@ -157,8 +157,8 @@ function drawFeature() {
   }
   card.append(make("p", { class: "facts" }, facts.join(" · ")));
   card.append(make("h3", {}, "What acts on it, and what it acts on"), drawNeighbours(layer, feature));
-  card.append(make("p", { class: "facts legend" }, make("i", { style: "background:var(--plus)" }), "raises on average  ",
-    make("i", { style: "background:var(--minus)" }), "lowers on average; width: RMS over all tokens"));
+  card.append(make("p", { class: "facts legend" }, make("i", { class: "raises" }), "raises on average  ",
+    make("i", { class: "lowers" }), "lowers on average; width: RMS over all tokens"));
   if (known && known.examples.length) {
     card.append(make("h3", {}, "Where it is most active"));
     for (const example of known.examples) {
@@ -178,8 +178,8 @@ function drawTrace() {
   const trace = data.traces[state.trace];
   const wide = Math.max(90, Math.min(140, 900 / trace.tokens.length)), tall = 120;
   const width = 110 + wide * trace.tokens.length, height = 60 + tall * trace.layers.length;
-  const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, style: `min-width:${width}px`, role: "img",
-    "aria-label": "Trace of the prompt" });
+  const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Trace of the prompt" });
+  svg.style.minWidth = `${width}px`;
   const places = trace.layers.map((layer, k) => {
     const count = new Map();
     return layer.nodes.map((node) => {

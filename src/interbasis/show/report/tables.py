@@ -22,7 +22,7 @@ def provenance(runs: Sequence[ReportedRun]) -> ResultTable:
     columns = [
         {
             "folder": run.folder,
-            "model": run.model,
+            "model": " · ".join(dict.fromkeys(filter(None, [run.model, run.graph.provenance.model]))),
             "weights (SHA-256)": run.graph.provenance.model_fingerprint[:16],
             "basis": run.summary.basis,
             "built on": _data(run),

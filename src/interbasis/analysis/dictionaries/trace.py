@@ -13,10 +13,15 @@ with the predicted one.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from interbasis.analysis.prompts import named_output, open_prompt
+from interbasis.analysis.stages.trace import name_from_words
+from interbasis.analysis.stored_results import Result
 from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Measured, Record
 from interbasis.dictionaries.chain import Chain
@@ -24,6 +29,11 @@ from interbasis.dictionaries.layers import REMAINDERS, ActiveFeatures, Dictionar
 from interbasis.network.network import Network
 from interbasis.numerics.integration import rule
 
+if TYPE_CHECKING:
+    from interbasis.analysis.dictionaries.workspace import DictionaryWorkspace
+
+USUALLY_ACTIVE = 0.5
+"""Share of the tokens; features that are active at more of them are traced from their mean."""
 NODE_SHARE = 0.8
 """Share of Σ |effect| of a layer's features that the nodes kept hold."""
 MAX_NODES = 64
@@ -70,9 +80,17 @@ class TracedDictionary(Record):
     """From the layer before."""
 
 
-class DictionaryTrace(Record):
+class DictionaryTrace(Result):
     """The trace of one prompt."""
 
+    file: ClassVar[str] = "traces"
+    command: ClassVar[str] = "trace"
+
+    name: str = ""
+    """Its name in the run."""
+    prompt: str = ""
+    words: dict[int, str] = Field(default_factory=dict)
+    """Texts of its tokens by number; empty where the model has no tokenizer."""
     tokens: tuple[int, ...]
     target: int
     """The output whose logit, over the mean of all, is explained."""
@@ -83,6 +101,9 @@ class DictionaryTrace(Record):
     """Share of the checked nodes whose predicted effect has the sign of the measured one."""
     correlation: Measured
     """Spearman's correlation of predicted and measured effects."""
+
+    def stem(self) -> str:
+        return f"{self.file}/{self.name}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +119,34 @@ class _State:
     @property
     def effects(self) -> Tensor:  # [T, k + 3]
         return (self.vectors * self.slope[:, None]).sum(-1)
+
+
+def trace_prompt(
+    workspace: "DictionaryWorkspace",
+    text: str | None,
+    sample: int | None,
+    data: str | None,
+    output: str | None,
+    name: str | None,
+) -> DictionaryTrace:
+    """Trace a prompt or a sample of the data in a graph's dictionaries, and store the trace."""
+    prompt = open_prompt(workspace, text, sample, data)
+    baselines = [
+        torch.where(statistics.frequency > USUALLY_ACTIVE, statistics.mean, 0.0)
+        for statistics in workspace.graph.statistics
+    ]
+    trace = trace_dictionaries(
+        workspace.computing, workspace.layers, prompt.inputs, named_output(prompt, output), baselines
+    )
+    text = prompt.text if sample is None else f"sample {sample}"
+    named = {
+        "name": name or name_from_words(f"{text} {output or ''}"),
+        "prompt": text,
+        "words": workspace.words([*trace.tokens, trace.target]),
+    }
+    trace = trace.model_copy(update=named)
+    workspace.store(trace)
+    return trace
 
 
 def trace_dictionaries(
