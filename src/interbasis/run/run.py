@@ -301,25 +301,30 @@ class Run(Workspace):
         prompt: str | None = None,
         *,
         sample: int | None = None,
+        samples: int | None = None,
+        directions: int = 20,
         data: str | None = None,
         start: int = 0,
         top: int = 10,
         tokens: int = 20,
     ) -> "SteerResult":
-        """Change a feature on one prompt and compare the outputs before and after.
+        """Change a feature, on one prompt or over many samples, and compare the outputs before and after.
 
         Args:
             feature: The feature, as LAYER:NUMBER.
             by: How much is added at every position, in standard deviations over the data of the build.
             prompt: Text, for a model with a tokenizer.
             sample: A sample of the data, instead of a prompt.
-            data: Data to take the sample from, by name; default: what the run was built on.
+            samples: Number of samples over which changes are averaged, instead of a prompt; the feature's
+                label is tested on them.
+            directions: Number of random directions of the same length that a label is tested beside.
+            data: Data to take samples from, by name; default: what the run was built on.
             start: The first position that is changed.
-            top: Outputs shown: those that change most.
+            top: Outputs shown: those whose probability changes most, the most likely ones among them.
             tokens: Length of the continuations of a language model, in tokens.
 
         Returns:
-            The outputs that change most, and continuations with and without the change.
+            The outputs that change most; continuations with and without the change, or tests of the label.
         """
         from interbasis.analysis.stages import steer
 
