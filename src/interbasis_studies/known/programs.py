@@ -67,7 +67,7 @@ class Selector:
 
 
 @dataclass(frozen=True, eq=False)
-class Selection:
+class AttentionStep:
     """Attention heads that act together."""
 
     heads: tuple[Selector, ...]
@@ -80,7 +80,7 @@ class Selection:
 
 
 @dataclass(frozen=True, eq=False)
-class Lookup:
+class LookupStep:
     """An MLP with ReLUs: hidden units read variables, and new variables are sums of them."""
 
     read: Reads
@@ -97,7 +97,7 @@ class Program:
     """Variables with their sizes, token and position first, and the steps that compute them."""
 
     sizes: dict[str, int]
-    steps: tuple[Selection | Lookup, ...]
+    steps: tuple[AttentionStep | LookupStep, ...]
     outputs: tuple[str, ...]
     tokens: Callable[[np.random.Generator, int], np.ndarray]
     """Draws sequences of tokens, [n, T]."""
@@ -147,13 +147,13 @@ class Program:
         nodes.append(NodeLayer("output", len(shown)))
         identity, sections = torch.eye(1 + self.width, dtype=torch.float64), []
         for k, step in enumerate(self.steps):
-            read, write, core = self._heads(step) if isinstance(step, Selection) else self._lookup(step)
+            read, write, core = self._heads(step) if isinstance(step, AttentionStep) else self._lookup(step)
             sections.append(Section(nodes[k], nodes[k + 1], identity, read, write, core))
         last = identity[shown]
         sections.append(Section(nodes[-2], nodes[-1], last, last[:0], last[:, :0], Linear()))
         return sections
 
-    def _heads(self, step: Selection) -> tuple[Tensor, Tensor, Attention]:
+    def _heads(self, step: AttentionStep) -> tuple[Tensor, Tensor, Attention]:
         parts = [[head.query for head in step.heads], [head.key for head in step.heads]]
         parts.append([head.value for head in step.heads])
         h = max(len(block) for part in parts for reads in part for block in reads.values())
@@ -165,7 +165,7 @@ class Program:
         shape = AttentionShape(len(step.heads), h, causal=step.causal, scale=1.0)
         return read, write, Attention(shape)
 
-    def _lookup(self, step: Lookup) -> tuple[Tensor, Tensor, Elementwise]:
+    def _lookup(self, step: LookupStep) -> tuple[Tensor, Tensor, Elementwise]:
         hidden = len(next(iter(step.read.values())))
         by_target = {name: block.T for name, block in step.write.items()}
         write = self.matrix(hidden, by_target).T.contiguous()
@@ -233,15 +233,15 @@ def _one_hot_counts(most: int) -> tuple[Reads, Tensor]:
 
 def _reverse(sharpness: float) -> Program:
     vocabulary, T = 5, POSITIONS
-    head = Selector({"position": sharpness * _eye(T)}, {"position": _eye(T).flip(0)}, {"token": _eye(vocabulary)},
-                "reversed")  # fmt: skip
+    query, key = {"position": sharpness * _eye(T)}, {"position": _eye(T).flip(0)}
+    head = Selector(query, key, {"token": _eye(vocabulary)}, "reversed")
     return Program(
-        {"token": vocabulary, "position": T, "reversed": vocabulary}, (Selection((head,), causal=False),),
+        {"token": vocabulary, "position": T, "reversed": vocabulary}, (AttentionStep((head,), causal=False),),
         ("reversed",), lambda draw, n: draw.integers(0, vocabulary, (n, T)),
     )  # fmt: skip
 
 
-def _counting(sharpness: float, selects: Tensor) -> Selection:
+def _counting(sharpness: float, selects: Tensor) -> AttentionStep:
     """A head whose attention to the first token is 1 / (1 + tokens selected); it is the last of the words.
 
     ``selects`` [words, words], whether a query (row) selects a key (column), the first token left out.
@@ -252,7 +252,7 @@ def _counting(sharpness: float, selects: Tensor) -> Selection:
     key[:, -1] = 1
     first = _eye(words)[-1:]
     head = Selector({"token": sharpness * _eye(words)}, {"token": key}, {"token": first}, "share")
-    return Selection((head,), causal=False)
+    return AttentionStep((head,), causal=False)
 
 
 def _histogram(sharpness: float) -> Program:
@@ -263,7 +263,7 @@ def _histogram(sharpness: float) -> Program:
         return np.concatenate([np.full((n, 1), words), draw.integers(0, words, (n, T - 1))], axis=1)
 
     sizes = {"token": words + 1, "position": T, "share": 1, "count": T}
-    steps = _counting(sharpness, _eye(words) > 0), Lookup(read, {"count": write})
+    steps = _counting(sharpness, _eye(words) > 0), LookupStep(read, {"count": write})
     return Program(sizes, steps, ("count",), tokens)
 
 
@@ -283,7 +283,11 @@ def _sort(sharpness: float) -> Program:
     )  # fmt: skip
     sizes = {"token": words + 1, "position": T, "share": 1, "rank": T - 1, "sorted": words}
     smaller = torch.ones(words, words).tril(-1) > 0
-    steps = _counting(sharpness, smaller), Lookup(read, {"rank": write}), Selection((lookup,), causal=False)
+    steps = (
+        _counting(sharpness, smaller),
+        LookupStep(read, {"rank": write}),
+        AttentionStep((lookup,), causal=False),
+    )
     return Program(sizes, steps, ("sorted",), tokens)
 
 
@@ -308,9 +312,14 @@ def _brackets(sharpness: float) -> Program:
     negative = torch.tensor([[0.0, 0.0, 1.0, -1.0, 0.0]], dtype=torch.float64)
     zero = torch.tensor([[-1.0, 1.0, -1.0, 1.0, 1.0]], dtype=torch.float64)
     ever = Selector({}, {}, {"negative": always}, "ever")
-    both = Lookup({"zero": always, "ever": -2 * T * always}, {"balanced": always})
+    both = LookupStep({"zero": always, "ever": -2 * T * always}, {"balanced": always})
     sizes = {"token": 2, "position": T, "mean": 1, "negative": 1, "zero": 1, "ever": 1, "balanced": 1}
-    steps = Selection((mean,)), Lookup(units, {"negative": negative, "zero": zero}), Selection((ever,)), both
+    steps = (
+        AttentionStep((mean,)),
+        LookupStep(units, {"negative": negative, "zero": zero}),
+        AttentionStep((ever,)),
+        both,
+    )
     return Program(sizes, steps, ("balanced",), tokens)
 
 
@@ -324,7 +333,7 @@ def _induction(sharpness: float) -> Program:
         {"token": sharpness * _eye(words)}, {"previous": _eye(words)}, {"token": _eye(words)}, "copied"
     )
     sizes = {"token": words, "position": T, "previous": words, "copied": words}
-    steps = Selection((previous,)), Selection((copied,))
+    steps = AttentionStep((previous,)), AttentionStep((copied,))
     return Program(sizes, steps, ("copied",), lambda draw, n: draw.integers(0, words, (n, T)))
 
 
