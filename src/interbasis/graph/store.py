@@ -96,7 +96,7 @@ def _write(graph: InteractionGraph, entries: list[Entry], folder: Path, signed: 
     write_atomically(staged, lambda path: write_tensors(path, entries, {"format": FORMAT}))
     digest = file_sha256(staged)
     file = staged.replace(folder / f"graph-{digest[:12]}.safetensors")
-    sources = NamedSources.from_provenance(graph.provenance, digest)
+    sources = NamedSources.from_provenance(graph.provenance, digest, folder)
     if signed and sources.unsafe():
         try:
             sign(folder, sources.content, sources.places)

@@ -18,6 +18,7 @@ from functools import partial
 from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
+from interbasis.base.messages import logger
 from interbasis.base.progress import Progress, silent
 from interbasis.compute.checkpoints import versions
 from interbasis.compute.executor import Executor, most_blocks
@@ -90,6 +91,8 @@ def build(network: Network, data: BuildData, config: BuildConfig, executor: Exec
     provenance = _provenance(network, data, surveyed, executor)
     graph = InteractionGraph(built.layers, built.edges, config, provenance, built.errors)
     check_features(graph, warns=executor.team.is_first)
+    if graph.scarce_layers(1) and executor.team.is_first:
+        logger.warning(graph.too_few_data)
     return graph
 
 
@@ -129,7 +132,9 @@ def _bases(window: Window, config: BuildConfig) -> list[LayerBasis]:
     )
     nodes = network.nodes if config.isolate else [replace(node, isolated=0) for node in network.nodes]
     with executor.clock("bases"):
-        return basis.fit(FitInputs(nodes, statistics[0].layers, jacobians, config, rotate, window.end))
+        layers = basis.fit(FitInputs(nodes, statistics[0].layers, jacobians, config, rotate, window.end))
+    counts = [sums.count for sums in statistics[0].layers]
+    return [layer.measured_on(count) for layer, count in zip(layers, counts, strict=True)]
 
 
 def _rotates_last(network: Network, config: BuildConfig) -> bool:
