@@ -94,6 +94,30 @@ def test_other_files_of_the_same_names_are_not_opened(runs, project, cli, monkey
     assert f"that is {trap / 'net.safetensors'}" in err
 
 
+def test_a_changed_way_to_the_working_folder_is_not_signed(runs, project, cli, monkeypatch):
+    """A stranger's copy that looks for its names where the user's files are has no signature of the user."""
+    copytree(project / "runs", project.parent / "theirs" / "runs")
+    config = project.parent / "theirs" / "runs" / "code" / "config.json"
+    values = json.loads(config.read_text())
+    values["provenance"]["working_folder"] = "../../../project"
+    config.write_text(json.dumps(values))
+    new_process(monkeypatch)
+    monkeypatch.chdir(project.parent / "elsewhere")
+    code, _, err = cli("curves", config.parent)
+    assert code == 2
+    assert "has no signature of yours" in err
+
+
+def test_a_module_is_imported_from_the_place_that_was_signed(runs, project, cli, monkeypatch):
+    trap = project.parent / "elsewhere"
+    (trap / "own_net.py").write_text("import pathlib; pathlib.Path('executed').touch()")
+    new_process(monkeypatch)
+    monkeypatch.chdir(trap)
+    monkeypatch.setattr(sys, "path", ["", *sys.path, str(project)])
+    assert cli("curves", runs / "code").code == 0
+    assert not (trap / "executed").exists()
+
+
 def test_a_missing_model_is_looked_for_in_two_places(runs, project, cli, monkeypatch):
     (project / "net.safetensors").unlink()
     monkeypatch.chdir(project.parent / "elsewhere")

@@ -269,7 +269,7 @@ def _imported(name: str, folder: Path | None) -> ModuleType:
     # an installed model must not import what lies in any folder that a command is started from
     if "" not in sys.path and str(here) not in sys.path and (not place or here in Path(place).parents):
         sys.path.insert(0, str(here))
-    if folder is not None and str(folder) not in sys.path and folder in Path(place).parents:
+    if folder is not None and sys.path[0] != str(folder) and folder in Path(place).parents:
         sys.path.insert(0, str(folder))
     try:
         return importlib.import_module(name)

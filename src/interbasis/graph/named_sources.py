@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from glob import glob
+from hashlib import sha256
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
@@ -34,7 +35,8 @@ class NamedSources:
     """Names of a model and data, and what they belong to."""
 
     names: Mapping[str, str]
-    """By what they are names of: ``model``, ``request.model``, ``data``, ``jacobian_data``, ``edge_data``."""
+    """By what they are names of: ``model``, ``request.model``, ``data``, ``jacobian_data``, ``edge_data``,
+    ``dictionary LAYER``."""
     owner: Mapping[str, str]
     """Hashes that bind the names to one graph or one set of shards."""
     folder: Path | None = None
@@ -47,6 +49,8 @@ class NamedSources:
         if provenance.request is not None:
             names |= _request_names(provenance.request)
         owner = {"graph": graph, "weights": provenance.model_fingerprint}
+        if provenance.working_folder:  # where names are looked for is signed with them
+            owner["way to the working folder"] = sha256(provenance.working_folder.encode()).hexdigest()
         return cls(_without_empty(names), owner, provenance.naming_folder(run))
 
     @classmethod
@@ -156,7 +160,9 @@ def with_relative_names(request: BuildRequest) -> BuildRequest:
 
 
 def _request_names(request: BuildRequest) -> dict[str, str]:
-    return {"request.model": request.model} | {kind: getattr(request, kind) or "" for kind in DATA}
+    names = {"request.model": request.model} | {kind: getattr(request, kind) or "" for kind in DATA}
+    files = (entry.partition("=")[::2] for entry in request.dictionary)
+    return names | {f"dictionary {place}": f"file:{path}" for place, path in files if path != "lib"}
 
 
 def _without_empty(names: Mapping[str, str]) -> dict[str, str]:

@@ -137,10 +137,18 @@ class PageTrial(PageRecord):
     """Whether the value is a measurement; if not, it is a bound that the metric cannot be better than."""
 
 
+class PageRobustCount(PageRecord):
+    """Edges such that no mask found within the rest misses the limit."""
+
+    count: int
+
+
 class PageEdgesRequired(PageRecord):
     """Edges required of one section."""
 
+    robust: PageRobustCount | None
     count: int
+    """The plain count."""
     possible: int
     """d_in · d_out of the untruncated widths."""
     epsilon: float
@@ -322,9 +330,10 @@ class PageRun(Record):
 
 
 class PageMatch(Record):
-    """The features of a layer in two runs of one model, each beside the one that is most like it.
+    """The features of a layer in two runs, each beside the one that is most like it.
 
-    Two features overlap by the absolute value of their correlation over the data of the build.
+    Two features of one model overlap by the absolute value of their correlation over the data of the build,
+    those of models with different weights by the cosine of their directions (`analysis/feature_matching.py`).
     """
 
     layer: str
@@ -344,4 +353,4 @@ class PageData(Record):
     """Token that the server accepts notes with; null for a page without a server."""
     runs: tuple[PageRun, ...]
     matches: tuple[PageMatch, ...] = ()
-    """By layer, for two runs of one model."""
+    """By layer, for two runs."""
