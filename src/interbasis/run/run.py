@@ -1,6 +1,8 @@
 """`Run`: a graph with its network, its data and its results, and a method for every analysis and output."""
 
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -83,7 +85,12 @@ class Run(Workspace):
             InterbasisError: The graph holds NaN, the folder holds something else than a run, or it cannot be
                 written.
         """
-        self.digest = save(self.graph, folder, signed=self._named_by_this_user())
+        named_in = self.graph.provenance.naming_folder(self.folder)
+        signed = self._named_by_this_user()
+        if named_in is not None:
+            update = {"working_folder": os.path.relpath(named_in, folder)}
+            self.graph = replace(self.graph, provenance=self.graph.provenance.model_copy(update=update))
+        self.digest = save(self.graph, folder, signed=signed)
         self.folder = Path(folder)
         for stem, result in self.results.items():
             self.store(result, self.tensors.get(stem))
@@ -94,7 +101,7 @@ class Run(Workspace):
         """Whether this user named the model and data: the run was built here, or it is signed."""
         if self.built_here or self.folder is None or self.digest is None:
             return self.built_here
-        sources = NamedSources.from_provenance(self.graph.provenance, self.digest)
+        sources = NamedSources.from_provenance(self.graph.provenance, self.digest, self.folder)
         return standing(self.folder, sources.content, sources.places) == "signed"
 
     def summary(self) -> "RunSummary":

@@ -72,6 +72,8 @@ def summary_tables(summary: RunSummary, folder: str = "", all_rows: bool = False
         parts.append(_direction_table(summary, count))
     if sections:
         parts.append(_edge_table(sections).first_and_last(count))
+    if summary.too_few_data:
+        parts.append(f"{summary.too_few_data[0].upper()}{summary.too_few_data[1:]}.\n")
     if count < len(layers):
         command = f"interbasis show {folder} --all" if folder else "run.summary().layers and .sections"
         parts.append(TEXTS["rows_shown"].format(count=count, layers=len(layers), command=command))

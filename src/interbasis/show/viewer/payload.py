@@ -51,7 +51,7 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun
     return schema.PageRun(
         name="",
         digest="",
-        **summary.model_dump(include={"family", "model", "basis"}),
+        **summary.model_dump(include={"family", "model", "basis", "too_few_data"}),
         layers=tuple(_layer(graph, rows, summary.layers[rows.name]) for rows in layer_rows(record)),
         sections=tuple(map(schema.PageSection.model_validate, section_rows(record, limit))),
         about=schema.PageAbout(

@@ -323,6 +323,8 @@ class PageRun(Record):
     traces: tuple[PageTrace, ...]
     traces_left_out: int
     """Older ones that the run has, too."""
+    too_few_data: str
+    """A sentence on layers with no more tokens than coordinates; empty where all have more."""
     unreadable: tuple[str, ...]
     """Results that could not be read, a sentence each."""
 
