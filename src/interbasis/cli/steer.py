@@ -23,6 +23,8 @@ def steer(
 
     Example: interbasis steer runs/lib --feature mlp_in.3:17 --by 4 --prompt "Once upon a time"
     """
+    if common.shown_between(run, "steer", as_json, request, model, trust):
+        return
     from interbasis.analysis.stages import steer as stage
     from interbasis.show.result_tables import steer_tables
 

@@ -6,7 +6,7 @@ import torch
 import interbasis
 from interbasis.analysis.features.claims import Claim, label_claims
 from interbasis.analysis.features.records import Evidence, Feature, Histogram
-from interbasis.analysis.traces.steering import Steering
+from interbasis.analysis.traces.steering import Steering, random_shifts
 
 
 def described(**known) -> Feature:
@@ -94,10 +94,10 @@ def test_a_label_that_is_true_holds_and_a_false_one_does_not(run, monkeypatch):
 def test_random_directions_are_as_long_as_the_change_and_within_the_basis(run):
     inputs, _ = run.train_data
     basis = interbasis.build(run.network, inputs[:4], edge_method=None).layers[1]  # drops directions
-    steering = Steering(run.network, basis, 1, 3.0)
-    shifts = steering.random_shifts(5)
+    steering = Steering.from_basis(run.network, basis, 1, 3.0)
+    shifts = random_shifts(basis, 1, steering.change, 5)
     assert basis.features < basis.width
-    assert torch.allclose(shifts.norm(dim=1), steering.shift.norm().expand(5))
+    assert torch.allclose(shifts.norm(dim=1), steering.change.norm().expand(5))
     assert torch.allclose(shifts @ basis.transform.T @ basis.inverse.T, shifts, atol=1e-10)
     assert shifts[:, 0].abs().max() < 1e-12  # never the constant
 

@@ -242,6 +242,8 @@ class RowExample(ExampleBase):
 
     inputs: tuple[float, ...]
     label: str
+    names: tuple[str, ...] = ()
+    """Names of these inputs, where they are known."""
 
 
 Example = TokenExample | ImageExample | RowExample

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from interbasis.analysis.features.records import Feature
     from interbasis.analysis.prompts import Prompt
     from interbasis.analysis.traces.steering import Steering
-    from interbasis.analysis.workspace import Workspace
+    from interbasis.analysis.workspace import OpenedRun, Workspace
 
 MAX_OUTPUTS_HELD = 2**24
 """Outputs at all positions of the samples that are run at once."""
@@ -105,6 +105,8 @@ class SteerResult(Result):
     """Change of the feature, in standard deviations."""
     unit: float
     """One standard deviation of the feature; 1 where it is not known."""
+    unit_name: str = "standard deviations"
+    """Words for the unit; features of a dictionary are changed by RMS activations where they are active."""
     predicts_next: bool = False
     """Whether outputs are tokens that come next."""
     samples: int | None = None
@@ -134,28 +136,36 @@ def run(workspace: "Workspace", request: SteerRequest) -> SteerResult:
     """
     from interbasis.analysis.prompts import open_prompt, parse_feature
     from interbasis.analysis.shown_labels import shown_labels
-    from interbasis.analysis.traces.steering import Steering
+    from interbasis.analysis.traces.steering import Steering, random_shifts
 
     basis, feature = parse_feature(workspace.graph, request.feature)
     unit = basis.deviation(feature)
     network = workspace.network.to(workspace.graph.config.torch_dtype)
-    steering = Steering(network, basis, feature, request.by * unit, request.start)
+    steering = Steering.from_basis(network, basis, feature, request.by * unit, request.start)
     if request.samples is not None and (request.prompt is not None or request.sample is not None):
         raise InterbasisError("expected a prompt, a sample or a number of samples, received several of them")
     prompt = open_prompt(workspace, request.prompt, 0 if request.samples else request.sample, request.data)
     described = shown_labels(workspace, {basis.name: [feature]}).get((basis.name, feature))
-    result = SteerResult(
-        prompt=prompt.text,
-        layer=basis.name,
-        feature=feature,
-        label=described.label if described else "",
-        by=request.by,
-        unit=unit,
-        predicts_next=network.predicts_next,
-        outputs=(),
-    )
-    if request.samples is not None:
-        return result.model_copy(update=_averaged(workspace, request, steering, prompt, described))
+    label = described.label if described else ""
+    if request.samples is None:
+        return steered_result(workspace, request, prompt, steering, (basis.name, feature, label, unit))
+    result = _result(prompt, request, steering, (basis.name, feature, label, unit))
+    shifts = random_shifts(basis, feature, steering.change, request.directions)
+    return result.model_copy(update=_averaged(workspace, request, steering, prompt, described, shifts))
+
+
+def steered_result(
+    workspace: "OpenedRun",
+    request: SteerRequest,
+    prompt: "Prompt",
+    steering: "Steering",
+    changed: tuple[str, int, str, float],
+) -> SteerResult:
+    """Outputs and continuations of a prompt without a change and with it.
+
+    ``changed`` are the layer, the number, the label and the unit of the feature that is changed.
+    """
+    network = steering.network
     outputs = (outputs[:, -1:] for outputs in steering.outputs(prompt.inputs[None]))
     update: dict[str, object] = {"outputs": MeanOutputs.from_outputs(*outputs).rows(prompt, request.top)}
     if network.predicts_next and request.tokens and prompt.names is not None:
@@ -167,7 +177,18 @@ def run(workspace: "Workspace", request: SteerRequest) -> SteerResult:
             for tokens in steering.continuations(prompt.inputs, max(0, left))
         )
         update |= zip(("continuation", "steered"), texts, strict=True)
-    return result.model_copy(update=update)
+    return _result(prompt, request, steering, changed).model_copy(update=update)
+
+
+def _result(
+    prompt: "Prompt", request: SteerRequest, steering: "Steering", changed: tuple[str, int, str, float]
+) -> SteerResult:
+    """Return the result of a change, still without outputs."""
+    layer, feature, label, unit = changed
+    return SteerResult(
+        prompt=prompt.text, layer=layer, feature=feature, label=label, by=request.by, unit=unit,
+        predicts_next=steering.network.predicts_next, outputs=(),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,6 +241,7 @@ def _averaged(
     steering: "Steering",
     prompt: "Prompt",
     described: "Feature | None",
+    random_shifts: Tensor,  # [directions, width]
 ) -> dict[str, object]:
     """Outputs averaged over samples, and tests of the label."""
     from interbasis.analysis.features.claims import label_claims
@@ -239,9 +261,9 @@ def _averaged(
         if described
         else ()
     )
-    shifts = steering.shift[None]
+    shifts = steering.change[None]
     if claims:
-        shifts = torch.cat([shifts, steering.random_shifts(request.directions)])
+        shifts = torch.cat([shifts.double().cpu(), random_shifts])
     size, means, values = max(1, MAX_OUTPUTS_HELD // (length * width)), [], []
     with progress_bar(workspace.progress) as advance:
         for first, inputs in batches.head(request.samples).chunks(size):

@@ -144,7 +144,16 @@ def _with_fields(nodes: Sequence[TraceNode], network: "Network") -> tuple[TraceN
 def _name(text: str, request: TraceRequest) -> str:
     """Letters and digits of the prompt, and what is explained where that was chosen."""
     chosen = [request.feature, request.output, request.minus]
-    words = " ".join([text if request.sample is None else f"sample {request.sample}", *filter(None, chosen)])
+    words = [text if request.sample is None else f"sample {request.sample}", *filter(None, chosen)]
+    return name_from_words(" ".join(words))
+
+
+def name_from_words(words: str) -> str:
+    """Letters and digits of a prompt, to name a trace by.
+
+    Raises:
+        InterbasisError: There are none.
+    """
     name = re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
     if not name:
         raise InterbasisError("the prompt has no letters or digits to name the trace by; give it a name")
