@@ -12,6 +12,7 @@ from interbasis.base.display import notebook_html
 from interbasis.base.messages import printable
 from interbasis.base.records import Record, require
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.precision import Precision
 from interbasis.graph.settings import BuildConfig, BuildRequest
 
 MAX_LAYERS_SHOWN = 8
@@ -68,6 +69,8 @@ class Provenance(Record):
     """Seconds of the processor per phase, all threads together; empty in older runs."""
     largest_directions: dict[str, LargestDirection] = Field(default_factory=dict)
     """By node layer, over the first tokens of the data; empty in runs of version 0.1."""
+    precision: Precision | None = None
+    """Precision asked for and reached; None in older runs."""
     request: BuildRequest | None = None
     """Request by name (model, data, settings), enough to build it again; None from Python."""
 

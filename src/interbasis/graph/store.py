@@ -66,13 +66,16 @@ class GraphHeader(Record):
     provenance: Provenance
 
 
-def save(graph: InteractionGraph, folder: str | Path, *, signed: bool = False) -> str:
+def save(
+    graph: InteractionGraph, folder: str | Path, *, signed: bool = False, unfinished: bool = False
+) -> str:
     """Write a graph to a folder, atomically, in place of an older run if there is one.
 
     Args:
         graph: The graph.
         folder: Where it goes; made if it does not exist.
         signed: Sign the models and data that it names, since this user named them.
+        unfinished: The build goes on: keep its unfinished work.
 
     Returns:
         SHA-256 of the graph's tensors, which identifies it.
@@ -87,7 +90,9 @@ def save(graph: InteractionGraph, folder: str | Path, *, signed: bool = False) -
         _check_finite(entry.name, entry.read(), f"this graph was not saved to {folder}")
     check_is_free(folder)
     with building(folder, "save"):
-        return _write(graph, entries, folder, signed)
+        digest = _write(graph, entries, folder, signed)
+        clear_older(folder, unfinished)
+        return digest
 
 
 def _write(graph: InteractionGraph, entries: list[Entry], folder: Path, signed: bool) -> str:
@@ -113,7 +118,6 @@ def _write(graph: InteractionGraph, entries: list[Entry], folder: Path, signed: 
         provenance=graph.provenance,
     )
     write_text_atomically(folder / CONFIG, header.to_json(indent=2) + "\n")
-    clear_older(folder)
     return digest
 
 
@@ -183,14 +187,15 @@ def graph_digest(folder: str | Path) -> str:
     return read_header(Path(folder)).tensors.sha256
 
 
-def clear_older(folder: Path) -> None:
-    """Remove what is not of the graph in a run: older tensors, what kills left, unfinished builds."""
+def clear_older(folder: Path, unfinished: bool = False) -> None:
+    """Remove what is not of a run's graph: older tensors, what kills left, builds that have ended."""
     current = read_header(folder).tensors.file
     for old in folder.iterdir():
         if old.name != current and _is_ours(old):
             remove(old)
-    for unfinished in unfinished_tasks(folder, "build"):
-        Checkpoints(folder, unfinished, restart=True).finish()
+    for task in () if unfinished else ("pilot", "build"):
+        for name in unfinished_tasks(folder, task):
+            Checkpoints(folder, name, restart=True).finish()
 
 
 def read_header(folder: Path) -> GraphHeader:

@@ -9,7 +9,7 @@ from interbasis.base.progress import Progress
 from interbasis.base.records import Basis, Dtype, Method
 from interbasis.compute.team import ALONE, Resources, Team
 from interbasis.data.batches import Data
-from interbasis.graph.settings import BuildConfig
+from interbasis.graph.settings import BuildConfig, BuildTarget
 from interbasis.lib.build_data import BuildData
 from interbasis.network.network import Network
 from interbasis.run.execution import Execution, execute
@@ -20,6 +20,9 @@ def build(
     network: Network,
     data: Data,
     *,
+    error: float | str | None = None,
+    time: float | str | None = None,
+    exact: bool = False,
     basis: Basis = "lib",
     jacobian_data: Data | None = None,
     edge_data: Data | None = None,
@@ -57,6 +60,11 @@ def build(
         network: The network; `interbasis.from_torch` and `interbasis.from_hf` make one.
         data: A tensor of inputs, a pair (inputs, labels), a list of batches of either, or a DataLoader; the
             build ignores labels, analyses of the run use them.
+        error: Relative error to reach, such as 0.05 or "5%", in every layer and section: a short trial
+            chooses what is sampled. Default: exact where that takes under a minute or the network is no
+            language model, else 5 %.
+        time: Seconds to take, or such as "10min": the smallest error within them.
+        exact: Sample nothing.
         basis: "lib", "gib", "jib", "pca", "neuron" or "random".
         jacobian_data: Data over which Jacobians are averaged; default: ``data``.
         edge_data: Data over which edges are averaged; default: ``data``.
@@ -122,6 +130,7 @@ def build(
         progress=progress,
         team=team,
         model=model,
+        target=BuildTarget.validated(error=error, time=time, exact=exact),
     )
     graph = execute(network, BuildData.from_data(data, jacobian_data, edge_data), config, execution)
     return Run(

@@ -23,6 +23,7 @@ from interbasis.analysis.traces.records import Trace
 from interbasis.base.memory import format_bytes
 from interbasis.base.records import Record
 from interbasis.graph.interaction_graph import Carrier, LargestDirection
+from interbasis.graph.precision import Precision
 from interbasis.network.summary import NetworkSummary
 from interbasis.show.tables import MISSING, Cell, ResultTable
 
@@ -74,10 +75,23 @@ def summary_tables(summary: RunSummary, folder: str = "", all_rows: bool = False
         parts.append(_direction_table(summary, count))
     if sections:
         parts.append(_edge_table(sections).first_and_last(count))
+    if summary.precision is not None and summary.precision.reached:
+        parts.append(_precision_line(summary.precision))
     if count < len(layers):
         command = f"interbasis show {folder} --all" if folder else "run.summary().layers and .sections"
         parts.append(TEXTS["rows_shown"].format(count=count, layers=len(layers), command=command))
     return parts
+
+
+def _precision_line(precision: Precision) -> str:
+    """Errors asked for and reached."""
+    asked = ""
+    if precision.error is not None:
+        asked = f" Asked for: {precision.error:.2%}."
+    elif precision.time is not None:
+        asked = f" Asked for: the least within {_duration(precision.time)}."
+    Λ, Ê = (max(errors.values(), default=0.0) for errors in (precision.layers, precision.sections))
+    return TEXTS["precision"].format(eigenvalues=f"{Λ:.1%}", edges=f"{Ê:.1%}", asked=asked)
 
 
 def _layer_table(layers: Sequence[LayerSummary]) -> ResultTable:
