@@ -60,6 +60,7 @@ class RunSummary(Record):
     """Contents of a run in a few numbers; layers by name, sections by the name of their source layer."""
 
     model: str
+    """Its name, or its path; empty where it has neither."""
     family: str
     basis: Basis
     edge_method: Method | None
@@ -92,7 +93,7 @@ def summarise(graph: InteractionGraph) -> RunSummary:
         for k, (edges, error) in enumerate(zip(graph.edges, errors, strict=True))
     ]
     return RunSummary(
-        model=graph.provenance.model,
+        model=graph.provenance.model_name or graph.provenance.model,
         family=graph.provenance.family,
         basis=graph.config.basis,
         edge_method=graph.config.edge_method,

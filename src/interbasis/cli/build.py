@@ -40,7 +40,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "norm_limit",
     ),
     "Edges": ("edge_method", "edge_points"),
-    "Other data": ("jacobian_data", "edge_data"),
+    "Other data and names": ("jacobian_data", "edge_data", "model_name"),
     "Numbers": ("seed", "dtype", "threads"),
     "Resources": ("cache_gigabytes", "memory", "device", "shard"),
 }  # fmt: skip
@@ -79,14 +79,6 @@ def build(
     *,
     output: Annotated[OutputOptions, common.Flat],
     options: Annotated[BuildOptions | None, common.Flat] = None,
-    dictionary: Annotated[
-        list[str] | None,
-        Parameter(
-            help="LAYER=PATH: a sparse dictionary of a node layer, attn_out.N or mlp_out.N; give several. "
-            "The graph is then between their features; other layers are passed through.",
-            negative="",
-        ),
-    ] = None,
     trust: common.Trust = False,
     as_json: common.AsJson = False,
 ) -> None:
@@ -108,10 +100,10 @@ def build(
     from interbasis.show.result_tables import shard_lines, summary_tables
 
     settings = chosen_settings(model, options)
-    if dictionary:
-        _build_between(dictionary, settings, output, trust, as_json)
-        return
     request = requested(settings, output.config, trusted=trust, same_data=True)
+    if request.dictionary:
+        _build_between(request, output, as_json)
+        return
     if output.shard is not None:
         if output.memory is not None or output.device is not None:
             raise InterbasisError("--shard cannot be combined with --memory or --device; leave these out")
@@ -123,23 +115,17 @@ def build(
     common.show(run.summary(), as_json, tables, output.out)
 
 
-def _build_between(
-    dictionaries: list[str], settings: dict[str, object], output: OutputOptions, trust: bool, as_json: bool
-) -> None:
+def _build_between(request: BuildRequest, output: OutputOptions, as_json: bool) -> None:
     """Build the graph between the features of dictionaries."""
     from interbasis.run.dictionary_run import build_dictionaries_by_name
-    from interbasis.run.request import requested
     from interbasis.show.dictionaries.tables import graph_tables
 
-    if output.shard is not None or output.memory is not None or output.device is not None:
-        raise InterbasisError(
-            "--dictionary cannot be combined with --shard, --memory or --device; leave these out"
-        )
-    if settings.get("error") is not None or settings.get("time") is not None:
+    if output.shard is not None:
+        raise InterbasisError("a graph between dictionaries is not built in shards; leave out --shard")
+    if request.error is not None or request.time is not None:
         raise InterbasisError(
             "--dictionary cannot be combined with --error or --time; leave these out, or name settings for "
             "sampling (--edge-group)"
         )
-    request = requested(settings, output.config, trusted=trust, same_data=True)
-    graph = build_dictionaries_by_name(request, dictionaries, output.out, overwrite=output.overwrite)
-    common.show(graph.header, as_json, graph_tables, output.out)
+    run = build_dictionaries_by_name(request, output.out, overwrite=output.overwrite, resources=output)
+    common.show(run.graph.header, as_json, graph_tables, output.out)

@@ -27,9 +27,11 @@ def show(
     For a model: interbasis show modadd
     """
     from interbasis.analysis.summary import summarise
+    from interbasis.dictionaries.graph import is_dictionary_graph, load_graph
     from interbasis.graph.named_models import MODEL_FAMILIES, open_model
     from interbasis.graph.store import load
     from interbasis.network.summary import describe
+    from interbasis.show.dictionaries.tables import graph_tables
     from interbasis.show.result_tables import section_tables, summary_tables
 
     if not Path(run).is_dir() and run.partition(":")[0] in MODEL_FAMILIES:
@@ -37,5 +39,8 @@ def show(
         common.show(described, as_json, lambda summary: section_tables(summary, run))
         return
     folder = Path(run)
+    if is_dictionary_graph(folder):
+        common.show(load_graph(folder).header, as_json, graph_tables, folder)
+        return
     tables = lambda summary: summary_tables(summary, run, all_rows)  # noqa: E731
     common.show(summarise(load(folder)), as_json, tables, folder)

@@ -22,6 +22,8 @@ def trace(
 
     Example: interbasis trace runs/lib --prompt "Once upon a time"
     """
+    if common.shown_between(run, "trace", as_json, request, model, trust):
+        return
     from interbasis.analysis.stages import trace as stage
     from interbasis.show.result_tables import trace_tables
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from interbasis.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from interbasis.dictionaries.build import build_graph as build_graph
     from interbasis.dictionaries.circuit_tracer import TranscoderSet as TranscoderSet
     from interbasis.dictionaries.dictionary import Dictionary as Dictionary
     from interbasis.dictionaries.formats import load as load
@@ -25,7 +24,6 @@ _HOMES = {
     "save": "sae_lens",
     "train": "network_training",
     "score": "scores",
-    "build_graph": "build",
     "load_graph": "graph",
     "Dictionary": "dictionary",
     "DictionaryGraph": "graph",

@@ -55,6 +55,12 @@ class Provenance(Record):
     """Whether it is a language model, whose outputs are about the token that follows."""
     model: str
     """Name or path of the model; empty where the graph was built in Python without one."""
+    model_name: str = ""
+    """Name of the model that is shown; empty where it has none but that in ``model``."""
+    class_names: tuple[str, ...] = ()
+    """Names of the outputs, where they are known and no tokens."""
+    feature_names: tuple[str, ...] = ()
+    """Names of the inputs, where they are known."""
     model_fingerprint: str
     """SHA-256 of the network's weights."""
     widths: tuple[int, ...]
@@ -73,6 +79,11 @@ class Provenance(Record):
     """Precision asked for and reached; None in older runs."""
     request: BuildRequest | None = None
     """Request by name (model, data, settings), enough to build it again; None from Python."""
+
+    @property
+    def shown_model(self) -> str:
+        """Name of the model, its path, or its family."""
+        return self.model_name or self.model or self.family
 
     @model_validator(mode="before")
     @classmethod

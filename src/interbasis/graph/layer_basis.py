@@ -93,7 +93,7 @@ class LayerBasis:
 
     def directions(self, features: Sequence[int] | Tensor) -> Tensor:  # [k] -> [width, k]
         """C⁺[:, j] of some features j: one unit of each in the layer's coordinates."""
-        return self.inverse[:, torch.as_tensor(features, device=self.inverse.device)]
+        return self.inverse[:, torch.as_tensor(features, dtype=torch.int64, device=self.inverse.device)]
 
     def centred(self) -> "LayerBasis":
         """The same features with 0 as their mean, as those of a rotated basis have it already."""

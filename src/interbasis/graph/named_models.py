@@ -4,8 +4,9 @@
     data     modadd  cifar10[:PATH]  mnist[:PATH]  images:FOLDER  tokens:PATH  text:PATH  hf:DATASET  npz:PATH
 
 Options follow a data spec's path after commas, `tokens:stories.uint16,context=256,bos=1`: samples=N takes the
-first N of any data; those of tokens and text are the fields of `interbasis.data.windows.Windows`, and part,
-column, tokenizer, stream and revision (`interbasis.data.streams`).
+first N of any data; classes=FILE names the classes of images and rows, a line each; the options of tokens and
+text are the fields of `interbasis.data.windows.Windows`, and part, column, tokenizer, stream and revision
+(`interbasis.data.streams`).
 """
 
 import importlib
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from torch import nn
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.base.memory import collecting_later
 from interbasis.base.messages import logger
 from interbasis.compute.team import Team
@@ -140,9 +141,12 @@ def open_data(
         whole = arrays.load(path, split)
     else:
         raise InterbasisError(f"expected data as {DATA}, received {spec!r}")
+    if "classes" in options:
+        whole = replace(whole, classes=_class_names(options.pop("classes")))
     if options:
         raise InterbasisError(
-            f"{spec!r}: {family} data have no option {next(iter(options))!r}; the only one is samples=N"
+            f"{spec!r}: {family} data have no option {next(iter(options))!r}; the options are samples=N and "
+            "classes=FILE"
         )
     return replace(whole.head(samples), spec=spec)
 
@@ -158,6 +162,15 @@ def at_one_commit(data: Samples, team: Team, reopen: Callable[[str], Samples]) -
         return data
     _, values = team.once("revision", lambda: ({}, {"spec": data.spec}))
     return data if values["spec"] == data.spec else reopen(str(values["spec"]))
+
+
+def _class_names(path: str) -> tuple[str, ...]:
+    """Names of classes from a text file, a line each."""
+    with Explained(f"could not read the names of classes in {path}", OSError, UnicodeDecodeError):
+        names = tuple(line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines())
+    if not names or not all(names):
+        raise InterbasisError(f"expected the names of the classes in {path}, a line each and none empty")
+    return names
 
 
 def _integer(spec: str, name: str, text: str | None) -> int | None:

@@ -19,6 +19,8 @@ SHIPPED_MODELS = ("modadd", "cifar10-conv")
 """Models that come with interbasis, by name alone."""
 PUBLIC_DATA = ("modadd", "cifar10", "mnist")
 """Data that are computed, or downloaded from fixed addresses and checked, by name alone."""
+FILE_OPTIONS = ("tokenizer", "classes")
+"""Options of data whose values are files or folders."""
 DATA = ("data", "jacobian_data", "edge_data")
 """Data that a request names."""
 
@@ -28,7 +30,8 @@ class NamedSources:
     """Names of a model and data, and what they belong to."""
 
     names: Mapping[str, str]
-    """By what they are names of: ``model``, ``request.model``, ``data``, ``jacobian_data``, ``edge_data``."""
+    """By what they are names of: ``model``, ``request.model``, ``data``, ``jacobian_data``, ``edge_data``,
+    ``dictionary LAYER``."""
     owner: Mapping[str, str]
     """Hashes that bind the names to one graph or one set of shards."""
 
@@ -74,12 +77,14 @@ def source_location(name: str) -> str:
         return _module_location(path.partition(":")[0])
     path, options = split_options(path, strict=False)
     places = [os.path.abspath(path)] if path and (family != "hf" or os.path.exists(path)) else [""]
-    tokenizer = options.get("tokenizer", "")
-    return "\n".join([*places, os.path.abspath(tokenizer)] if os.path.exists(tokenizer) else places)
+    further = (options.get(option, "") for option in FILE_OPTIONS)
+    return "\n".join([*places, *(os.path.abspath(file) for file in further if os.path.exists(file))])
 
 
 def _request_names(request: BuildRequest) -> dict[str, str]:
-    return {"request.model": request.model} | {kind: getattr(request, kind) or "" for kind in DATA}
+    names = {"request.model": request.model} | {kind: getattr(request, kind) or "" for kind in DATA}
+    files = (entry.partition("=")[::2] for entry in request.dictionary)
+    return names | {f"dictionary {place}": f"file:{path}" for place, path in files if path != "lib"}
 
 
 def _without_empty(names: Mapping[str, str]) -> dict[str, str]:

@@ -261,6 +261,8 @@ class BuildRequest(BuildConfig, BuildTarget):
 
     model: str
     """modadd[:PATH], cifar10-conv[:PATH], mlp:PATH, hf:FOLDER-OR-HUB-ID or python:MODULE:FUNCTION."""
+    model_name: str | None = None
+    """Name of the model on pages and in reports; default: the class of a traced module, else MODEL."""
     data: str | None = None
     """Data of the basis; default: what the model was trained on."""
     jacobian_data: str | None = None
@@ -269,6 +271,9 @@ class BuildRequest(BuildConfig, BuildTarget):
     """Data over which edges are averaged; default: --data."""
     layers: NonEmptyNames | None = None
     """Comma-separated neighbouring node layers, or their names in TransformerLens; default: all."""
+    dictionary: tuple[str, ...] = ()
+    """LAYER=PATH: a sparse dictionary of a node layer, attn_out.N or mlp_out.N, or LAYER=lib for LIB's basis;
+    give several. The graph is then between their features; other layers are passed through."""
     threads: int | None = Field(None, ge=1, le=MAX_THREADS)
     """Threads to compute with; the same number gives the same bits. Default: PyTorch's choice."""
 

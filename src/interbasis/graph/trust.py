@@ -14,7 +14,7 @@ from interbasis.base.signatures import NoKeyError, sign, standing, why_no_key
 from interbasis.data.batches import Batches, Data
 from interbasis.graph.interaction_graph import Provenance
 from interbasis.graph.named_sources import NamedSources
-from interbasis.graph.store import read_header
+from interbasis.graph.store import read_origin
 
 
 def require_same_data(
@@ -55,8 +55,7 @@ def trust(run: str | Path) -> None:
         InterbasisError: There is no run.
     """
     folder = Path(run)
-    header = read_header(folder)
-    trust_names(folder, NamedSources.from_provenance(header.provenance, header.tensors.sha256))
+    trust_names(folder, NamedSources.from_provenance(*read_origin(folder)))
 
 
 def trust_names(folder: Path, sources: NamedSources) -> None:

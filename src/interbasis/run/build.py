@@ -1,6 +1,6 @@
 """`interbasis.build`: from a network and data to a run in memory."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -8,10 +8,12 @@ from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress
 from interbasis.base.records import Basis, Dtype, Method
 from interbasis.compute.team import ALONE, Resources, Team
-from interbasis.data.batches import Data
+from interbasis.data.batches import Batches, Data
+from interbasis.dictionaries.dictionary import Dictionary
 from interbasis.graph.settings import BuildConfig, BuildTarget
 from interbasis.lib.build_data import BuildData
 from interbasis.network.network import Network
+from interbasis.run.dictionary_run import DictionaryRun, execute_between
 from interbasis.run.execution import Execution, execute
 from interbasis.run.run import Run
 
@@ -23,6 +25,7 @@ def build(
     error: float | str | None = None,
     time: float | str | None = None,
     exact: bool = False,
+    dictionaries: Mapping[str, Dictionary | str | Path] | None = None,
     basis: Basis = "lib",
     jacobian_data: Data | None = None,
     edge_data: Data | None = None,
@@ -46,6 +49,9 @@ def build(
     seed: int = 0,
     dtype: Dtype | None = None,
     model: str = "",
+    model_name: str = "",
+    class_names: Sequence[str] = (),
+    feature_names: Sequence[str] = (),
     resume: str | Path | None = None,
     restart: bool = False,
     memory: int | str | None = None,
@@ -65,6 +71,10 @@ def build(
             language model, else 5 %.
         time: Seconds to take, or such as "10min": the smallest error within them.
         exact: Sample nothing.
+        dictionaries: Sparse dictionaries or their files, by place: a node layer (`ln1.3`, or TransformerLens'
+            name), the output of attention or an MLP (`attn_out.3`, `mlp_out.3`), for a transcoder the node
+            layer that it reads; "lib" for LIB's basis of a node layer. The graph is then between their
+            features, other layers are passed through, and a `DictionaryRun` is returned.
         basis: "lib", "gib", "jib", "pca", "neuron" or "random".
         jacobian_data: Data over which Jacobians are averaged; default: ``data``.
         edge_data: Data over which edges are averaged; default: ``data``.
@@ -93,7 +103,10 @@ def build(
         seed: Random seed.
         dtype: "float64" or "float32", in which the network computes; default: float32 for Hugging Face
             models, else float64. Sums and decompositions are always float64.
-        model: A name to remember the model by.
+        model: A model by name, as the command line spells it, by which the run finds its model again.
+        model_name: Name of the model on pages and in reports; default: the class of a traced module.
+        class_names: Names of the outputs, in their order; kept in the run and shown in place of numbers.
+        feature_names: Names of the inputs, such as the columns of a table; likewise.
         resume: The folder that the run will be saved in. Work is stored there while it lasts: a build that
             was killed resumes when it is called again, and ends with the same graph bit for bit.
         restart: Discard unfinished work that was begun with other settings instead of refusing it.
@@ -123,6 +136,7 @@ def build(
             f"expected an interbasis Network, received {type(network).__name__}; make one with "
             "interbasis.from_torch(module)"
         )
+    network = network.named(model_name, class_names, feature_names)
     execution = Execution(
         resources=resources,
         folder=None if resume is None else Path(resume),
@@ -132,6 +146,17 @@ def build(
         model=model,
         target=BuildTarget.validated(error=error, time=time, exact=exact),
     )
+    if dictionaries is not None:
+        if error is not None or time is not None:
+            raise InterbasisError(
+                "a graph between dictionaries is not built to an error or a time; leave out error and time"
+            )
+        between = execute_between(network, Batches(data, "data"), dictionaries, config, execution)
+        given = {place: entry for place, entry in dictionaries.items() if isinstance(entry, Dictionary)}
+        return DictionaryRun(  # type: ignore[return-value]
+            graph=between, given_network=network, train_data=data, test_data=test_data,
+            given_dictionaries=given, progress=progress, team=team, built_here=True,
+        )  # fmt: skip
     graph = execute(network, BuildData.from_data(data, jacobian_data, edge_data), config, execution)
     return Run(
         graph=graph,

@@ -15,6 +15,7 @@ from interbasis.data.samples import Samples
 from interbasis.graph import store
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.named_models import Model, at_one_commit, open_model
+from interbasis.graph.named_sources import split_options
 from interbasis.graph.precision import Precision
 from interbasis.graph.settings import SAMPLING, BuildRequest, BuildTarget
 from interbasis.graph.trust import trust
@@ -133,6 +134,9 @@ def prepare(request: BuildRequest, memory: int | None = None, team: Team = ALONE
     }
     resolved = request.model_copy(update=specs | {"threads": torch.get_num_threads()})
     network = model.network.between(request.layers) if request.layers else model.network
+    named = "classes" in split_options(data.spec)[1]
+    known = data.classes if named or len(data.classes) == network.output_count else ()
+    network = network.named(request.model_name or "", known)
     return Prepared(model, network, BuildData.from_data(data, **other_data), resolved)
 
 

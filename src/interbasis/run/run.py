@@ -14,6 +14,7 @@ from interbasis.base.records import Basis, Method, Metric, Record
 from interbasis.base.signatures import standing
 from interbasis.compute.team import torchrun_team
 from interbasis.data.batches import Data
+from interbasis.dictionaries.graph import is_dictionary_graph
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.named_sources import NamedSources
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from interbasis.analysis.stages.steer import SteerResult
     from interbasis.analysis.stages.trace import TraceResult
     from interbasis.analysis.summary import RunSummary
+    from interbasis.dictionaries.dictionary import Dictionary
     from interbasis.show.figures.saving import Format
     from interbasis.show.html import HtmlPage
 
@@ -299,25 +301,30 @@ class Run(Workspace):
         prompt: str | None = None,
         *,
         sample: int | None = None,
+        samples: int | None = None,
+        directions: int = 20,
         data: str | None = None,
         start: int = 0,
         top: int = 10,
         tokens: int = 20,
     ) -> "SteerResult":
-        """Change a feature on one prompt and compare the outputs before and after.
+        """Change a feature, on one prompt or over many samples, and compare the outputs before and after.
 
         Args:
             feature: The feature, as LAYER:NUMBER.
             by: How much is added at every position, in standard deviations over the data of the build.
             prompt: Text, for a model with a tokenizer.
             sample: A sample of the data, instead of a prompt.
-            data: Data to take the sample from, by name; default: what the run was built on.
+            samples: Number of samples over which changes are averaged, instead of a prompt; the feature's
+                label is tested on them.
+            directions: Number of random directions of the same length that a label is tested beside.
+            data: Data to take samples from, by name; default: what the run was built on.
             start: The first position that is changed.
-            top: Outputs shown: those that change most.
+            top: Outputs shown: those whose probability changes most, the most likely ones among them.
             tokens: Length of the continuations of a language model, in tokens.
 
         Returns:
-            The outputs that change most, and continuations with and without the change.
+            The outputs that change most; continuations with and without the change, or tests of the label.
         """
         from interbasis.analysis.stages import steer
 
@@ -472,6 +479,7 @@ def open_run(
     data: Data | None = None,
     *,
     test_data: Data | None = None,
+    dictionaries: "Mapping[str, Dictionary] | None" = None,
     model: str | None = None,
     memory: int | str | None = None,
     progress: Progress | bool | None = None,
@@ -479,11 +487,13 @@ def open_run(
     """Open a run.
 
     Args:
-        run: Folder of the run, or a graph that was not saved.
+        run: Folder of the run, or a graph that was not saved. For the folder of a graph between dictionaries,
+            a `DictionaryRun` is returned.
         network: The network that it was built for; default: the model that the run names, opened when it is
             first used.
         data: Inputs, or pairs of inputs and labels; default: the data that the run names.
         test_data: Data to evaluate on; default: ``data``, or the test split of what the run names.
+        dictionaries: Dictionaries by place, for a graph between some that were given in Python.
         model: A model by name, in place of the one that the run names.
         memory: Memory that analyses may use where they can be limited, in bytes or such as "8GB"; the graph
             and large models stay in their files. Default: no limit.
@@ -495,6 +505,8 @@ def open_run(
     Raises:
         InterbasisError: There is no run, or the network's weights are not those of the build.
     """
+    from interbasis.run.dictionary_run import open_dictionary_run
+
     team, folder, digest = torchrun_team(), None, None
     limit = parse_bytes(memory) if isinstance(memory, str) else memory
     if limit is not None:
@@ -503,13 +515,18 @@ def open_run(
         graph = run
     else:
         folder = Path(run)
+        if is_dictionary_graph(folder):
+            return open_dictionary_run(  # type: ignore[return-value]
+                folder, network, data, test_data=test_data, dictionaries=dictionaries, model=model,
+                progress=progress,
+            )  # fmt: skip
         graph, digest = load_identified(folder, in_memory=limit is None)
     return Run(
         graph=graph,
         folder=folder,
         digest=digest,
         given_network=network,
-        model_name=model or "",
+        model_spec=model or "",
         train_data=data,
         test_data=test_data,
         memory=limit,

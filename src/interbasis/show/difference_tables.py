@@ -53,11 +53,21 @@ def difference_tables(result: Difference) -> Parts:
     directions = [
         (section.name, side, _number(direction.share), _active(direction))
         for section in changed.values()
-        for side, found in (("out", section.output_directions), ("in", section.input_directions))
+        for side, found in (
+            ("output", section.output_directions),
+            ("input", section.input_directions),
+            ("reading", section.reading_directions),
+        )
         for direction in found[:DIRECTIONS_SHOWN]
     ]
     columns = ("section", "side", "share of change", "most active at")
-    parts.append(ResultTable.from_cells("Directions", columns, directions, text=("side", "most active at")))
+    note = (
+        "Directions of the outputs that differ, of inputs that are treated differently, and of inputs that "
+        "weights read differently."
+    )
+    parts.append(
+        ResultTable.from_cells("Directions", columns, directions, note, text=("side", "most active at"))
+    )
     parts.append(_total_line(result))
     return parts
 

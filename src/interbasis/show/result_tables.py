@@ -36,8 +36,6 @@ MAX_WHOLE_TABLE_ROWS = 24
 """Rows up to which the tables of a run's summary are printed whole."""
 ROWS_SHOWN = 12
 """Rows shown of a longer table."""
-FEATURES_SHOWN = 10
-"""Features shown of each layer."""
 OUTPUTS_SHOWN = 3
 """Outputs shown that a feature pushes up, and as many that it pushes down."""
 NODES_SHOWN = 20
@@ -213,13 +211,13 @@ def ablation_tables(result: AblationResult) -> Parts:
     if sections:
         parts.append(_required_table(sections, metric))
     if robust := [(row.name, row.robust) for row in sections if row.robust]:
-        head = ("section", "edges", "robust at level", "robust edges", "worst mask", "per input")
+        head = ("section", "level", "worst mask at the plain count", "at the robust count", "per input")
         rows = [
-            (name, row.plain, f"{row.level:g}", row.count, f"{row.worst_at_plain:.5f}",
+            (name, f"{row.level:g}", f"{row.worst_at_plain:.5f}", f"{row.worst_at_count:.5f}",
              f"{row.worst_per_input:.5f}")
             for name, row in robust
         ]  # fmt: skip
-        parts.append(ResultTable.from_cells("Robust counts", head, rows, TEXTS["robust"]))
+        parts.append(ResultTable.from_cells("Worst masks", head, rows, TEXTS["robust"]))
     if result.layers:
         nodes = [
             (row.layer, "more than there are" if row.count is None else str(row.count), str(row.features))
@@ -231,16 +229,20 @@ def ablation_tables(result: AblationResult) -> Parts:
 
 
 def _required_table(sections: Iterable[EdgesRequired], metric: str) -> ResultTable:
-    rows = [
-        (
-            row.name, f"{row.count:,}" + ("  [{:,}, {:,}]".format(*row.interval) if row.interval else ""),
+    """The robust counts, where they were sought, with the plain ones beside them."""
+    robust = any(row.robust for row in sections)
+    rows: list[list[Cell]] = [
+        [
+            row.name, *([row.robust.count if row.robust else None] if robust else []),
+            f"{row.count:,}" + ("  [{:,}, {:,}]".format(*row.interval) if row.interval else ""),
             row.possible, f"{row.epsilon:.3g}" if row.count else None, f"{row.value:.5f}",
             row.stable_count if row.stable_count in (None, row.count) else f"{row.stable_count:,}  ≠",
-        )
+        ]
         for row in sections
     ]  # fmt: skip
-    head = ("section", "edges", "of", "ε", metric, "all larger pass from")
-    return ResultTable.from_cells("Edges required", head, rows, TEXTS["edges_required"])
+    head = ["section", *(["robust edges"] if robust else []), "plain", "of", "ε", metric]
+    note = TEXTS["edges_required"] + ("" if robust else TEXTS["plain"])
+    return ResultTable.from_cells("Edges required", [*head, "all larger pass from"], rows, note)
 
 
 @result_tables.register
@@ -358,7 +360,8 @@ def feature_tables(result: FeaturesResult) -> Parts:
 
 
 def _feature_table(layer: LayerFeatures) -> ResultTable:
-    features = layer.features[:FEATURES_SHOWN]
+    whole = len(layer.features) <= MAX_WHOLE_TABLE_ROWS
+    features = layer.features if whole else layer.features[:ROWS_SHOWN]
     pushing = any(feature.effects for feature in features)  # on outputs, where they were computed
     names = ("what it is", "pushes up", "pushes down") if pushing else ("what it is",)
     rows = []
@@ -366,8 +369,10 @@ def _feature_table(layer: LayerFeatures) -> ResultTable:
         effects = feature.effects
         pushed = [_outputs(effects.up), _outputs(effects.down)] if effects else ["", ""]
         rows.append((str(feature.index), feature.label, *(pushed if pushing else ())))
-    note = TEXTS["monosemantic"].format(counts=layer.monosemantic) if layer.monosemantic else ""
-    return ResultTable.from_cells(layer.name, ("feature", *names), rows, note, text=names)
+    notes = [TEXTS["monosemantic"].format(counts=layer.monosemantic)] if layer.monosemantic else []
+    if not whole:
+        notes.append(TEXTS["more_features"].format(shown=ROWS_SHOWN, described=len(layer.features)))
+    return ResultTable.from_cells(layer.name, ("feature", *names), rows, "\n".join(notes), text=names)
 
 
 def _outputs(pushes: tuple[Push, ...]) -> str:
@@ -400,21 +405,43 @@ def _node_table(trace: Trace) -> ResultTable:
 
 @result_tables.register
 def steer_tables(result: SteerResult) -> Parts:
-    """The outputs that change most, then both continuations."""
+    """The outputs that change most, then both continuations, or tests of the label."""
     rows = [
         (
             repr(output.name)[1:-1], f"{output.before:.3f}", f"{output.after:.3f}",
             f"{output.probability_before:.2%}", f"{output.probability_after:.2%}",
+            *([] if output.interval is None else ["{:+.2%} to {:+.2%}".format(*output.interval)]),
         )
         for output in result.outputs
     ]  # fmt: skip
-    title = f"{result.layer}:{result.feature} {result.by:+g} standard deviations  {result.label}"
-    head = ("next", "logit before", "logit after", "probability before", "probability after")
+    title = f"{result.layer}:{result.feature} {result.by:+g} {result.unit_name}  {result.label}"
+    name = "next" if result.predicts_next else "output"
+    head: tuple[str, ...] = (name, "logit before", "logit after", "probability before", "probability after")
+    if result.samples:
+        title, head = f"{title}, mean of {result.prompt}", (*head, "change, 95 % interval")
     parts: Parts = [ResultTable.from_cells(title, head, rows)]
+    if result.samples:
+        parts += [_label_tests(result)] if result.tests else ["", TEXTS["untestable"]]
     if result.continuation is not None and result.steered is not None:
         parts += [f"without: {result.prompt}|{result.continuation}", ""]
         parts += [f"with:    {result.prompt}|{result.steered}"]
     return parts
+
+
+def _label_tests(result: SteerResult) -> ResultTable:
+    rows = [
+        (
+            test.claim, ", ".join(repr(name)[1:-1] for name in test.raised),
+            ", ".join(repr(name)[1:-1] for name in test.lowered), f"{test.change:+.3f}",
+            "{:+.3f} to {:+.3f}".format(*test.interval), f"{max(test.random):+.3f}",
+            "yes" if test.holds else "no",
+        )
+        for test in result.tests
+    ]  # fmt: skip
+    text = ("the label says", "raises", "lowers")
+    head = (*text, "logits", "95 % interval", "largest at random", "holds")
+    note = TEXTS["label_tests"].format(directions=len(result.tests[0].random))
+    return ResultTable.from_cells("Does it do what its label says?", head, rows, note, text=text)
 
 
 OVERLAPS = {

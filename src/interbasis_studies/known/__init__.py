@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     )
     from interbasis_studies.known.planted import PlantedSpec as PlantedSpec
     from interbasis_studies.known.planted import plant as plant
+    from interbasis_studies.known.programs import ProgramSpec as ProgramSpec
+    from interbasis_studies.known.programs import plant_program as plant_program
     from interbasis_studies.known.records import RecoveryScores as RecoveryScores
     from interbasis_studies.known.scores import score as score
     from interbasis_studies.known.superposition import (
@@ -59,6 +61,7 @@ _MODULES = {
         "ModularAddition", "ModularAdditionSpec", "score_modular_addition", "train_modular_addition",
     ),
     "planted": ("PlantedSpec", "plant"),
+    "programs": ("ProgramSpec", "plant_program"),
     "records": ("RecoveryScores",),
     "scores": ("score",),
     "superposition": ("SuperpositionSpec", "plant_superposition"),

@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol
@@ -124,6 +124,8 @@ class RowRendering:
 
     classes: Sequence[str] = ()
     limit: int = 32
+    names: Sequence[str] = ()
+    """Names of the inputs, where they are known."""
     kind: ExampleKind = field(default="rows", init=False)
 
     def show(self, occurrence: Occurrence) -> Example:
@@ -131,6 +133,7 @@ class RowRendering:
             value=short(occurrence.value),
             sample=occurrence.sample,
             inputs=tuple(short(v) for v in occurrence.inputs.flatten()[: self.limit].tolist()),
+            names=tuple(self.names[: self.limit]),
             label=_class_name(occurrence.label, self.classes),
         )
 
@@ -161,17 +164,23 @@ class Presentation:
         """The presentation that follows from the network and the data."""
         if names := network.token_names:
             return cls(TokenRendering(lambda token: names[token]), outputs=names)
-        rendering, classes, outputs = renderings(data)
-        return cls(rendering or default_rendering(batches.first(), classes), classes, outputs)
+        rendering, classes, outputs = renderings(data, network.class_names)
+        rendering = rendering or default_rendering(batches.first(), classes)
+        if isinstance(rendering, RowRendering):
+            rendering = replace(rendering, names=network.feature_names)
+        return cls(rendering, classes, outputs)
 
 
-def renderings(data: object) -> tuple[Rendering | None, Sequence[str], Sequence[str] | None]:
+def renderings(
+    data: object, class_names: Sequence[str] = ()
+) -> tuple[Rendering | None, Sequence[str], Sequence[str] | None]:
     """(rendering, names of classes, names of outputs) as far as the data declare them.
 
     Data may have ``kind`` (tokens, images, rows), ``classes``, ``image`` (channels, height, width) and
-    ``tokenizer`` (a folder with tokenizer.json). A network with ``token_names`` needs none of it.
+    ``tokenizer`` (a folder with tokenizer.json); ``class_names`` precede ``classes``. A network with
+    ``token_names`` needs none of it.
     """
-    kind, classes = getattr(data, "kind", None), tuple(getattr(data, "classes", ()))
+    kind, classes = getattr(data, "kind", None), tuple(class_names or getattr(data, "classes", ()))
     shape, folder = getattr(data, "image", None), getattr(data, "tokenizer", None)
     rendering: Rendering | None = None
     if kind == "tokens" and folder is not None:

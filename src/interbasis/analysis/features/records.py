@@ -41,6 +41,9 @@ class Effects(Record):
     down: tuple[Push, ...]
     share: float
     """Share of its squared effect on all outputs that goes to the first of ``up`` and of ``down``."""
+    contrast: float = 0.0
+    """The larger of the two, in units of the largest among as many Gaussian numbers with the same mean
+    square, √(2 ln outputs) of them: about 1 for a random direction."""
 
 
 class MeanPush(Push):
@@ -57,6 +60,8 @@ class MeanEffects(Record):
     share: float
     """Share of its squared effect on all outputs that goes to the first of ``up`` and of ``down``, less
     squares of standard errors. 0 where either is within two standard errors of 0."""
+    contrast: float = 0.0
+    """As of `Effects`; 0 where the larger of the two is not clear of its standard error."""
 
 
 class FourierTerm(Record):
@@ -117,7 +122,9 @@ class PositionStatistics(Record):
 
 
 TokenKind = Literal["token", "previous", "next", "context"]
-EvidenceKind = Literal["position", "variance", TokenKind, "class", "fourier", "direct effect", "mean effect"]
+EvidenceKind = Literal[
+    "position", "variance", TokenKind, "identity", "class", "fourier", "direct effect", "mean effect"
+]
 
 
 class Evidence(Record):
@@ -125,10 +132,18 @@ class Evidence(Record):
 
     kind: EvidenceKind
     text: str
-    """For people: "position 1", "“ Lily / Tom”", "after “the”", "↑ “ Lily” ↓ “ he”"."""
+    """For people: "position 1", "“␣Lily / Tom”", "after “the”", "promotes “␣Lily” over “␣he”"."""
     share: float
-    """Share of the feature's variance, adjusted for the number of tokens, positions or classes; of what it
-    does, share of its squared effect on all outputs."""
+    """Share of the feature's variance that is explained by what the text names, adjusted for the number of
+    groups; of what it does, share of its squared effect on all outputs."""
+    low: bool = False
+    """Whether the feature is low for the tokens that the text names first, not high."""
+    place: TokenKind | None = None
+    """Where the tokens are that the text is about."""
+    tokens: tuple[int, ...] = ()
+    """The tokens that the text names, as numbers."""
+    opposite: tuple[int, ...] = ()
+    """The token at the other end of a feature that depends on the identity of tokens."""
 
 
 class Feature(Record):
@@ -227,6 +242,8 @@ class RowExample(ExampleBase):
 
     inputs: tuple[float, ...]
     label: str
+    names: tuple[str, ...] = ()
+    """Names of these inputs, where they are known."""
 
 
 Example = TokenExample | ImageExample | RowExample

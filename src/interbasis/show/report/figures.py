@@ -81,13 +81,17 @@ def _graphs(run: ReportedRun, number: int) -> Iterator[NamedFigure]:
 
 def _required(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
     ablated = [(run, run.record.ablation) for run in runs if run.record.ablation]
-    keys: list[object] = [(run.graph.layer_names, ablation.conditions) for run, ablation in ablated]
+    keys: list[object] = [
+        (run.graph.layer_names, ablation.conditions, run.is_robust) for run, ablation in ablated
+    ]
     for number, group in enumerate(_grouped(ablated, keys)):
         alike, ablation = [run for run, _ in group], group[0][1]
         rule = (
             f"Required: the largest that keep {ablation.metric.replace('_', '-')} within "
             f"{ablation.tolerance:g} of the untouched model's, one place at a time."
         )
+        if alike[0].is_robust:
+            rule += " Edges: robust counts."
         for what, rows, sizes in (
             ("edges", [run.edges_required for run in alike], alike[0].edge_counts),
             ("nodes", [run.nodes_required for run in alike], alike[0].node_counts),

@@ -49,13 +49,20 @@ class ReportedRun:
 
     @property
     def model(self) -> str:
-        return self.graph.provenance.model or f"a network of the family {self.graph.provenance.family}"
+        return self.summary.model or f"a network of the family {self.summary.family}"
+
+    @property
+    def is_robust(self) -> bool:
+        """Whether robust counts were sought for all sections that were ablated."""
+        rows = self.record.ablation.sections.values() if self.record.ablation else ()
+        return bool(rows) and all(row.robust for row in rows)
 
     @property
     def edges_required(self) -> dict[str, int | None]:
-        """Edges required by section; None where a section was not ablated."""
+        """Edges required by section, robust where all of them are; None where a section was not ablated."""
         rows = {name: section.edges_required for name, section in self.sections.items()}
-        return {name: row.count if row else None for name, row in rows.items()}
+        counts = "headline" if self.is_robust else "count"
+        return {name: getattr(row, counts) if row else None for name, row in rows.items()}
 
     @property
     def nodes_required(self) -> dict[str, int | None]:

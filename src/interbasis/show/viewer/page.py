@@ -19,6 +19,7 @@ from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
 from interbasis.base.files import make_folder, write_text_atomically
 from interbasis.base.records import Record
+from interbasis.dictionaries.graph import is_dictionary_graph
 from interbasis.graph.store import load
 from interbasis.show.html import HtmlPage, render
 from interbasis.show.viewer.matching import matches
@@ -56,8 +57,26 @@ class PageFiles:
         )
 
 
+def read_files(runs: Sequence[str | Path]) -> PageFiles:
+    """Script and style of the page of these runs."""
+    if any(map(is_dictionary_graph, runs)):
+        from interbasis.show.dictionaries.page import read_files
+
+        return read_files()
+    return PageFiles.read()
+
+
 def runs_html(runs: Sequence[str | Path], token: str | None = None, files: PageFiles | None = None) -> str:
     """The page of one run, or of two side by side; with a token it can save notes to its server."""
+    if any(map(is_dictionary_graph, runs)):
+        from interbasis.show.dictionaries.page import folder_html
+
+        if len(runs) > 1:
+            raise InterbasisError(
+                "the page shows one graph between dictionaries at a time; leave out the second run, or use "
+                "interbasis compare"
+            )
+        return folder_html(runs[0], files)
     matched = matches(load(runs[0]), load(runs[1])) if len(runs) == 2 else ()
     data = PageData(token=token, runs=tuple(map(run_payload, runs)), matches=matched)
     return _page(data, files or PageFiles.read())

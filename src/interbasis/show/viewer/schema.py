@@ -137,10 +137,18 @@ class PageTrial(PageRecord):
     """Whether the value is a measurement; if not, it is a bound that the metric cannot be better than."""
 
 
+class PageRobustCount(PageRecord):
+    """Edges such that no mask found within the rest misses the limit."""
+
+    count: int
+
+
 class PageEdgesRequired(PageRecord):
     """Edges required of one section."""
 
+    robust: PageRobustCount | None
     count: int
+    """The plain count."""
     possible: int
     """d_in · d_out of the untruncated widths."""
     epsilon: float

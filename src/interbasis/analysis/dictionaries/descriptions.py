@@ -7,17 +7,25 @@ recall (of the tokens where it is active, the share that fits) are counted. Wher
 than a little, there is no short description.
 """
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from interbasis.analysis.stored_results import DataUsed, Result
+from interbasis.base.errors import InterbasisError
+from interbasis.base.progress import progress_bar
 from interbasis.base.records import Measured, Record
-from interbasis.compute.checkpoints import State
-from interbasis.compute.executor import Chunk, Pass
+from interbasis.compute.checkpoints import NO_CHECKPOINTS, State, environment
+from interbasis.compute.executor import BLOCKS, Chunk, Executor, Pass
+from interbasis.compute.team import team_checkpoints
+from interbasis.data.batches import Batches
 from interbasis.dictionaries.layers import ActiveFeatures, DictionaryLayer
 from interbasis.network.network import Network
+
+if TYPE_CHECKING:
+    from interbasis.analysis.dictionaries.workspace import DictionaryWorkspace
 
 Relation = Literal["token", "after", "before"]
 OFFSETS: dict[Relation, int] = {"token": 0, "after": -1, "before": 1}
@@ -70,6 +78,12 @@ class DescribedFeature(Record):
     """None: no short description."""
     examples: tuple[FeatureExample, ...]
 
+    @property
+    def tokens(self) -> list[int]:
+        """Tokens that its description and its examples name."""
+        described = self.description.tokens if self.description else ()
+        return [*described, *(token for example in self.examples for token in example.tokens)]
+
 
 class LayerDescriptions(Record):
     """Descriptions of a dictionary's features."""
@@ -81,11 +95,16 @@ class LayerDescriptions(Record):
     features: tuple[DescribedFeature, ...]
 
 
-class FeatureDescriptions(Record):
-    """`descriptions.json`: what the features of every dictionary respond to."""
+class DescriptionsResult(Result):
+    """Tokens at which the features of every dictionary are active."""
 
-    data: str
+    file: ClassVar[str] = "descriptions"
+    command: ClassVar[str] = "features"
+
+    data: DataUsed
     tokens: int
+    words: dict[int, str]
+    """Texts of all tokens that are named, by number; empty where the model has no tokenizer."""
     layers: tuple[LayerDescriptions, ...]
 
 
@@ -155,6 +174,45 @@ class FeatureTokensPass(Pass[dict[str, Tensor]]):
 
     def load(self, saved: State) -> dict[str, Tensor]:
         return dict(saved[0])
+
+
+def describe_features(workspace: "DictionaryWorkspace", data: str | None = None) -> DescriptionsResult:
+    """Describe all features of a graph that are active in it, and store the result.
+
+    Raises:
+        InterbasisError: The model takes no tokens.
+    """
+    network, layers, team = workspace.computing, workspace.layers, workspace.team
+    if not network.predicts_next:
+        raise InterbasisError("descriptions are of tokens; expected a language model")
+    samples = workspace.data(data, "train")
+    batches, used = Batches(samples), DataUsed.from_data(samples)
+    decisive: dict[str, object] = {"data": used.fingerprint, "graph": workspace.digest} | environment()
+    checkpoints = NO_CHECKPOINTS
+    if workspace.folder is not None:
+        checkpoints = team_checkpoints(workspace.folder, DescriptionsResult.file, decisive, team)
+    with progress_bar(workspace.progress) as advance:
+        executor = Executor(network, team, checkpoints, advance, blocks=BLOCKS)
+        pass_ = FeatureTokensPass(network, layers)
+        state, _ = pass_.dump(executor.run(pass_, batches))
+    described = []
+    for k, (layer, statistics) in enumerate(zip(layers, workspace.graph.statistics, strict=True)):
+        active = statistics.frequency.nonzero()[:, 0].tolist()
+        features = describe(k, layer.features, state, active)
+        known = sum(feature.description is not None for feature in features)
+        described.append(
+            LayerDescriptions(place=layer.name, described=known, active=len(active), features=tuple(features))
+        )
+    counted = sum(state[f"tokens.token.{half}.counts"].sum() for half in (0, 1))
+    named = {token for layer in described for feature in layer.features for token in feature.tokens}
+    result = DescriptionsResult(
+        data=used, tokens=int(counted), words=workspace.words(named), layers=tuple(described)
+    )
+    workspace.store(result)
+    if team.is_first:
+        checkpoints.finish(DescriptionsResult.file)
+    team.wait_for_all()
+    return result
 
 
 def describe(
@@ -276,11 +334,20 @@ def _add_largest(state: dict[str, Tensor], prefix: str, values: Tensor, contexts
     state[prefix + "contexts"] = contexts.gather(1, places[..., None].expand(-1, -1, contexts.shape[2]))
 
 
-def description_text(description: Description | None, names: Sequence[str] | None) -> str:
-    """A description in a few words, with its precision and recall left out."""
+def description_text(description: Description | None, texts: Mapping[int, str]) -> str:
+    """A description in a few words, with its precision and recall left out; texts of tokens by number."""
     if description is None:
         return "no short description"
-    words = [repr(names[token]) if names else str(token) for token in description.tokens]
+    words = [repr(texts[token]) if token in texts else str(token) for token in description.tokens]
     more = f" and {description.size - len(words)} more" if description.size > len(words) else ""
     prefix = {"token": "", "after": "after ", "before": "before "}[description.relation]
     return prefix + " ".join(words) + more
+
+
+def feature_texts(found: DescriptionsResult) -> dict[tuple[str, int], str]:
+    """Descriptions of features by place and number."""
+    return {
+        (layer.place, feature.feature): description_text(feature.description, found.words)
+        for layer in found.layers
+        for feature in layer.features
+    }

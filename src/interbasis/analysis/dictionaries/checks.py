@@ -9,19 +9,25 @@ attribution with the attention pattern frozen, without its key and query paths.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
+from interbasis.analysis.dictionaries.trace import spearman
+from interbasis.analysis.stored_results import DataUsed, Result
 from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Measured, Record
 from interbasis.data.batches import Batches, Data
 from interbasis.dictionaries.chain import Chain, PushedVectors
 from interbasis.dictionaries.graph import SparseEdges
 from interbasis.dictionaries.layers import ActiveFeatures, DictionaryLayer
-from interbasis.dictionaries.trace import spearman
 from interbasis.network.network import Network
 from interbasis.numerics.integration import rule
+
+if TYPE_CHECKING:
+    from interbasis.analysis.dictionaries.workspace import DictionaryWorkspace
 
 
 class EdgePrediction(Record):
@@ -46,11 +52,26 @@ class EdgeChecks(Record):
     """Decoder times encoder."""
 
 
-class AllEdgeChecks(Record):
-    """`edge_checks.json`: how well the strongest edges predict interventions, for every pair."""
+class EdgeChecksResult(Result):
+    """How well the strongest edges predict interventions, for every pair."""
 
-    data: str
+    file: ClassVar[str] = "edge_checks"
+    command: ClassVar[str] = "dictionary check"
+
+    data: DataUsed
     pairs: tuple[EdgeChecks, ...]
+
+
+def check_all_edges(workspace: "DictionaryWorkspace", data: str, count: int) -> EdgeChecksResult:
+    """Check the strongest edges of every pair of a graph, and store the result."""
+    samples = workspace.data(data)
+    pairs = [
+        check_edges(workspace.computing, layers, edges, samples, count=count)
+        for layers, edges in zip(pairwise(workspace.layers), workspace.graph.edges, strict=True)
+    ]
+    result = EdgeChecksResult(data=DataUsed.from_data(samples), pairs=tuple(pairs))
+    workspace.store(result)
+    return result
 
 
 @torch.no_grad()
