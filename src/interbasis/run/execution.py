@@ -60,7 +60,7 @@ def execute(network: Network, data: BuildData, config: BuildConfig, execution: E
     """
     config = with_network_defaults(network, config)
     resources, team = execution.resources, execution.team
-    computing = _computing(network, config, resources.device)
+    computing = computing_network(network, config, resources.device)
     plan = _memory_plan(computing, data, config, resources.bytes)
     executor = Executor(
         computing, team,
@@ -166,7 +166,7 @@ def _decisive(
     }  # fmt: skip
 
 
-def _computing(network: Network, config: BuildConfig, device: str | None) -> Network:
+def computing_network(network: Network, config: BuildConfig, device: str | None) -> Network:
     """The network in the dtype and on the device that it computes in."""
     target = network.device if device is None else torch_device(device)
     require_dtype(target, config.torch_dtype)
