@@ -30,17 +30,9 @@ FIGURES = {
         "docs/index.md": r"computes this in (a minute or two)",
         "docs/cli.md": r"a report and a page, in (a minute or two)",
     },
-    "forward passes of GPT-2 small": {
-        "docs/costs.md": r"\| in forward passes \| ([\d.,]+) \|",
-        "README.md": r"as long as ([\d.,]+) forward passes over",
-    },
-    "hours of GPT-2 small": {
-        "docs/costs.md": r"\| hours of the processor, one thread \| ([\d.,]+) \|",
-        "README.md": r"tokens: ([\d.,]+) hours on one CPU thread",
-    },
     "hours of GPT-2 small on two threads": {
         "docs/results/benchmarks.md": r"12 blocks, 500 × 1,024 tokens, hours\*\* \| \*\*([\d.]+)\*\*",
-        "docs/costs.md": r"block of GPT2-small add up to ([\d.]+) hours",
+        "README.md": r"tokens: ([\d.]+) hours of two CPU threads",
     },
     "installation": {
         "docs/results/walk.md": r"the installation: (\d+) packages, ([\d.]+ GB)",
