@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from interbasis.analysis.yardstick.records import (
     Agreement,
-    EdgeCounts,
     IntervalEstimate,
     LearntDifference,
     MeanJacobianShare,
     MethodCost,
+    NeededEdges,
     RankCurve,
     YardstickResult,
 )
@@ -127,7 +127,7 @@ def mean_jacobian_table(rows: Sequence[MeanJacobianShare]) -> ResultTable:
     return ResultTable.from_cells("Mean of the Jacobian", head, cells, note, text=("mixes positions",))
 
 
-def edge_table(network: str, rows: Sequence[EdgeCounts]) -> ResultTable:
+def edge_table(network: str, rows: Sequence[NeededEdges]) -> ResultTable:
     """Edges needed in every basis of one network."""
     head = ["section", "basis", "labels", "robust edges", "plain", "of", "area", "metric", "without edges"]
     cells: list[list[Cell]] = [

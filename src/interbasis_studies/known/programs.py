@@ -57,7 +57,7 @@ class ProgramSpec(Record):
 
 
 @dataclass(frozen=True, eq=False)
-class Head:
+class Selector:
     """Attention to positions whose key meets the query, and the variable their mean value is written to."""
 
     query: Reads
@@ -67,10 +67,10 @@ class Head:
 
 
 @dataclass(frozen=True, eq=False)
-class Heads:
+class AttentionStep:
     """Attention heads that act together."""
 
-    heads: tuple[Head, ...]
+    heads: tuple[Selector, ...]
     causal: bool = True
 
     @property
@@ -80,7 +80,7 @@ class Heads:
 
 
 @dataclass(frozen=True, eq=False)
-class Lookup:
+class LookupStep:
     """An MLP with ReLUs: hidden units read variables, and new variables are sums of them."""
 
     read: Reads
@@ -97,7 +97,7 @@ class Program:
     """Variables with their sizes, token and position first, and the steps that compute them."""
 
     sizes: dict[str, int]
-    steps: tuple[Heads | Lookup, ...]
+    steps: tuple[AttentionStep | LookupStep, ...]
     outputs: tuple[str, ...]
     tokens: Callable[[np.random.Generator, int], np.ndarray]
     """Draws sequences of tokens, [n, T]."""
@@ -147,13 +147,13 @@ class Program:
         nodes.append(NodeLayer("output", len(shown)))
         identity, sections = torch.eye(1 + self.width, dtype=torch.float64), []
         for k, step in enumerate(self.steps):
-            read, write, core = self._heads(step) if isinstance(step, Heads) else self._lookup(step)
+            read, write, core = self._heads(step) if isinstance(step, AttentionStep) else self._lookup(step)
             sections.append(Section(nodes[k], nodes[k + 1], identity, read, write, core))
         last = identity[shown]
         sections.append(Section(nodes[-2], nodes[-1], last, last[:0], last[:, :0], Linear()))
         return sections
 
-    def _heads(self, step: Heads) -> tuple[Tensor, Tensor, Attention]:
+    def _heads(self, step: AttentionStep) -> tuple[Tensor, Tensor, Attention]:
         parts = [[head.query for head in step.heads], [head.key for head in step.heads]]
         parts.append([head.value for head in step.heads])
         h = max(len(block) for part in parts for reads in part for block in reads.values())
@@ -165,7 +165,7 @@ class Program:
         shape = AttentionShape(len(step.heads), h, causal=step.causal, scale=1.0)
         return read, write, Attention(shape)
 
-    def _lookup(self, step: Lookup) -> tuple[Tensor, Tensor, Elementwise]:
+    def _lookup(self, step: LookupStep) -> tuple[Tensor, Tensor, Elementwise]:
         hidden = len(next(iter(step.read.values())))
         by_target = {name: block.T for name, block in step.write.items()}
         write = self.matrix(hidden, by_target).T.contiguous()
@@ -233,15 +233,15 @@ def _one_hot_counts(most: int) -> tuple[Reads, Tensor]:
 
 def _reverse(sharpness: float) -> Program:
     vocabulary, T = 5, POSITIONS
-    head = Head({"position": sharpness * _eye(T)}, {"position": _eye(T).flip(0)}, {"token": _eye(vocabulary)},
-                "reversed")  # fmt: skip
+    query, key = {"position": sharpness * _eye(T)}, {"position": _eye(T).flip(0)}
+    head = Selector(query, key, {"token": _eye(vocabulary)}, "reversed")
     return Program(
-        {"token": vocabulary, "position": T, "reversed": vocabulary}, (Heads((head,), causal=False),),
+        {"token": vocabulary, "position": T, "reversed": vocabulary}, (AttentionStep((head,), causal=False),),
         ("reversed",), lambda draw, n: draw.integers(0, vocabulary, (n, T)),
     )  # fmt: skip
 
 
-def _counting(sharpness: float, selects: Tensor) -> Heads:
+def _counting(sharpness: float, selects: Tensor) -> AttentionStep:
     """A head whose attention to the first token is 1 / (1 + tokens selected); it is the last of the words.
 
     ``selects`` [words, words], whether a query (row) selects a key (column), the first token left out.
@@ -251,8 +251,8 @@ def _counting(sharpness: float, selects: Tensor) -> Heads:
     key[:-1, :-1] = selects.double()
     key[:, -1] = 1
     first = _eye(words)[-1:]
-    head = Head({"token": sharpness * _eye(words)}, {"token": key}, {"token": first}, "share")
-    return Heads((head,), causal=False)
+    head = Selector({"token": sharpness * _eye(words)}, {"token": key}, {"token": first}, "share")
+    return AttentionStep((head,), causal=False)
 
 
 def _histogram(sharpness: float) -> Program:
@@ -263,7 +263,7 @@ def _histogram(sharpness: float) -> Program:
         return np.concatenate([np.full((n, 1), words), draw.integers(0, words, (n, T - 1))], axis=1)
 
     sizes = {"token": words + 1, "position": T, "share": 1, "count": T}
-    steps = _counting(sharpness, _eye(words) > 0), Lookup(read, {"count": write})
+    steps = _counting(sharpness, _eye(words) > 0), LookupStep(read, {"count": write})
     return Program(sizes, steps, ("count",), tokens)
 
 
@@ -277,13 +277,17 @@ def _sort(sharpness: float) -> Program:
 
     after_first = _eye(T)[1:]  # position p reads off p − 1
     not_first = -torch.ones(T - 1, 1, dtype=torch.float64) * _eye(words + 1)[-1]
-    lookup = Head(
+    lookup = Selector(
         {"position": sharpness * after_first}, {"rank": _eye(T - 1), "token": not_first},
         {"token": _eye(words + 1)[:-1]}, "sorted",
     )  # fmt: skip
     sizes = {"token": words + 1, "position": T, "share": 1, "rank": T - 1, "sorted": words}
     smaller = torch.ones(words, words).tril(-1) > 0
-    steps = _counting(sharpness, smaller), Lookup(read, {"rank": write}), Heads((lookup,), causal=False)
+    steps = (
+        _counting(sharpness, smaller),
+        LookupStep(read, {"rank": write}),
+        AttentionStep((lookup,), causal=False),
+    )
     return Program(sizes, steps, ("sorted",), tokens)
 
 
@@ -299,7 +303,7 @@ def _brackets(sharpness: float) -> Program:
             balance += 1 - 2 * result[:, t]
         return result
 
-    mean = Head({}, {}, {"token": torch.tensor([[1.0, -1.0]], dtype=torch.float64)}, "mean")
+    mean = Selector({}, {}, {"token": torch.tensor([[1.0, -1.0]], dtype=torch.float64)}, "mean")
     above, bias = _steps([0.0, 1 / T])  # 1 for a mean of 1 / T or more, 0 for 0 or less
     always = torch.ones(1, 1, dtype=torch.float64)
     units = {
@@ -307,24 +311,29 @@ def _brackets(sharpness: float) -> Program:
     }  # fmt: skip
     negative = torch.tensor([[0.0, 0.0, 1.0, -1.0, 0.0]], dtype=torch.float64)
     zero = torch.tensor([[-1.0, 1.0, -1.0, 1.0, 1.0]], dtype=torch.float64)
-    ever = Head({}, {}, {"negative": always}, "ever")
-    both = Lookup({"zero": always, "ever": -2 * T * always}, {"balanced": always})
+    ever = Selector({}, {}, {"negative": always}, "ever")
+    both = LookupStep({"zero": always, "ever": -2 * T * always}, {"balanced": always})
     sizes = {"token": 2, "position": T, "mean": 1, "negative": 1, "zero": 1, "ever": 1, "balanced": 1}
-    steps = Heads((mean,)), Lookup(units, {"negative": negative, "zero": zero}), Heads((ever,)), both
+    steps = (
+        AttentionStep((mean,)),
+        LookupStep(units, {"negative": negative, "zero": zero}),
+        AttentionStep((ever,)),
+        both,
+    )
     return Program(sizes, steps, ("balanced",), tokens)
 
 
 def _induction(sharpness: float) -> Program:
     words, T = 4, POSITIONS
     before = torch.diag(torch.ones(T - 1, dtype=torch.float64), 1)  # position p looks for p − 1
-    previous = Head(
+    previous = Selector(
         {"position": sharpness * before}, {"position": _eye(T)}, {"token": _eye(words)}, "previous"
     )
-    copied = Head(
+    copied = Selector(
         {"token": sharpness * _eye(words)}, {"previous": _eye(words)}, {"token": _eye(words)}, "copied"
     )
     sizes = {"token": words, "position": T, "previous": words, "copied": words}
-    steps = Heads((previous,)), Heads((copied,))
+    steps = AttentionStep((previous,)), AttentionStep((copied,))
     return Program(sizes, steps, ("copied",), lambda draw, n: draw.integers(0, words, (n, T)))
 
 

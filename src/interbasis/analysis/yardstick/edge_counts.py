@@ -7,7 +7,6 @@ in every network.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from interbasis.analysis.ablation.curves import sparsity_curves
 from interbasis.analysis.ablation.evaluation import Evaluation
 from interbasis.analysis.ablation.robust import RobustSearch
 from interbasis.analysis.ablation.search import Search
-from interbasis.analysis.yardstick.records import IntervalEstimate
+from interbasis.analysis.yardstick.records import IntervalEstimate, LabelKind, NeededEdges, NetworkKind
 from interbasis.base.progress import Progress
 from interbasis.base.records import Metric
 from interbasis.compute.checkpoints import Checkpoints, State
@@ -53,11 +52,14 @@ def edge_counts(
     network: Network,
     graph: InteractionGraph,
     data: Labelled,
-    metric: Metric | None,
     checkpoints: Checkpoints,
     progress: Progress,
-) -> Iterator[dict[str, Any]]:
-    """Yield the fields of `EdgeCounts` that a graph alone decides, for every section."""
+    *,
+    kind: NetworkKind,
+    labels: LabelKind,
+) -> Iterator[NeededEdges]:
+    """Count the edges of every section that a network needs, in the basis of a graph."""
+    metric: Metric | None = "cross_entropy" if labels == "own" else None
     search = Search(Evaluation(network, graph, data, metric), intervals=True)
     evaluation = search.evaluation
     curves = sparsity_curves(
@@ -74,10 +76,19 @@ def edge_counts(
 
         _, robust = checkpoints.remember(f"robust.{k}", attack, f"robust edges from {source}")
         low, high = curve.area_interval
-        yield {
-            "source": source, "target": required.target, "possible": required.possible,
-            "metric": evaluation.metric, "tolerance": search.tolerance,
-            "baseline": evaluation.baseline.value, "without_edges": curve.without_edges,
-            "robust": robust["count"], "required": required.count, "interval": required.interval,
-            "area": IntervalEstimate(value=curve.area, low=low, high=high).model_dump(),
-        }  # fmt: skip
+        yield NeededEdges(
+            network=kind,
+            method=graph.config.basis,
+            labels=labels,
+            source=source,
+            target=required.target,
+            possible=required.possible,
+            metric=evaluation.metric,
+            tolerance=search.tolerance,
+            baseline=evaluation.baseline.value,
+            without_edges=curve.without_edges,
+            robust=robust["count"],
+            required=required.count,
+            interval=required.interval,
+            area=IntervalEstimate(value=curve.area, low=low, high=high),
+        )

@@ -9,6 +9,7 @@ from interbasis.base.records import Dtype, Measured, Metric, Names, NonEmptyName
 Row = Literal["rank", "learnt", "directions", "mean-jacobian", "edges", "stability"]
 ROWS: tuple[Row, ...] = get_args(Row)
 NetworkKind = Literal["trained", "shuffled", "redrawn"]
+LabelKind = Literal["data", "own"]
 
 TOLERANCES = (0.1, 0.01)
 """Rises of the cross-entropy within which ranks are sought."""
@@ -170,12 +171,12 @@ class MeanJacobianShare(Record):
     share: float
 
 
-class EdgeCounts(Record):
+class NeededEdges(Record):
     """Edges of one section that a network needs, in one basis."""
 
     network: NetworkKind
     method: str
-    labels: Literal["data", "own"]
+    labels: LabelKind
     """Labels of the data, or drawn from the network's own outputs."""
     source: str
     target: str
@@ -242,7 +243,7 @@ class YardstickResult(Record):
     directions: tuple[DirectionEffects, ...] = ()
     correlations: tuple[DirectionCorrelations, ...] = ()
     mean_jacobians: tuple[MeanJacobianShare, ...] = ()
-    edges: tuple[EdgeCounts, ...] = ()
+    edges: tuple[NeededEdges, ...] = ()
     stability: tuple[Agreement, ...] = ()
     costs: tuple[MethodCost, ...] = ()
 

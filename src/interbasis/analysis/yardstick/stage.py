@@ -41,7 +41,7 @@ from interbasis.analysis.yardstick.directions import (
     direction_effects,
     single_points,
 )
-from interbasis.analysis.yardstick.edge_counts import edge_counts, given_labels, own_labels
+from interbasis.analysis.yardstick.edge_counts import Labelled, edge_counts, given_labels, own_labels
 from interbasis.analysis.yardstick.mean_jacobian import mean_jacobians
 from interbasis.analysis.yardstick.measure import Measurement, Meter, estimate
 from interbasis.analysis.yardstick.methods import METHODS, chosen_methods
@@ -50,10 +50,11 @@ from interbasis.analysis.yardstick.records import (
     Agreement,
     DirectionCorrelations,
     DirectionEffects,
-    EdgeCounts,
+    LabelKind,
     LearntDifference,
     MeanJacobianShare,
     MethodCost,
+    NeededEdges,
     NetworkKind,
     RankCurve,
     YardstickRequest,
@@ -512,7 +513,7 @@ class MethodComparison:
         _, values = self.team.once("mean-jacobian", make)
         return tuple(MeanJacobianShare.model_validate(row) for row in values["rows"])
 
-    def _edges(self, subjects: Sequence[Subject]) -> tuple[EdgeCounts, ...]:
+    def _edges(self, subjects: Sequence[Subject]) -> tuple[NeededEdges, ...]:
         """Edges needed in every basis: of the labels, and of own outputs where networks are compared."""
         bases: dict[str, Basis] = {str(name): name for name in BASES}  # others have no edges
         tasks = {
@@ -531,23 +532,27 @@ class MethodComparison:
 
             def compute() -> State:
                 graph = self._graph(network, method, part.within("build"))
-                rows = []
+                labelled: dict[LabelKind, Labelled] = {}
                 if subject.kind == "trained":
-                    labelled, inner = given_labels(network, data), part.within("data")
-                    fields = edge_counts(network, graph, labelled, None, inner, self.progress)
-                    rows += [{"labels": "data", **row} for row in fields]
+                    labelled["data"] = given_labels(network, data)
                 if compares:
-                    labelled, inner = own_labels(network, data, seed), part.within("own")
-                    fields = edge_counts(network, graph, labelled, "cross_entropy", inner, self.progress)
-                    rows += [{"labels": "own", **row} for row in fields]
-                return {}, {"rows": [{"network": subject.kind, "method": method, **row} for row in rows]}
+                    labelled["own"] = own_labels(network, data, seed)
+                rows = [
+                    row.model_dump(mode="json")
+                    for labels, pairs in labelled.items()
+                    for row in edge_counts(
+                        network, graph, pairs, part.within(labels), self.progress,
+                        kind=subject.kind, labels=labels,
+                    )
+                ]  # fmt: skip
+                return {}, {"rows": rows}
 
             state = self.checkpoints.remember(task, compute, f"edges of {method}")
             part.forget()
             return state
 
         states = self.team.collect(list(tasks), work).values()
-        return tuple(EdgeCounts.model_validate(row) for _, values in states for row in values["rows"])
+        return tuple(NeededEdges.model_validate(row) for _, values in states for row in values["rows"])
 
     def _graph(self, network: Network, basis: Basis, checkpoints: Checkpoints) -> InteractionGraph:
         """Graph of a network in a basis, with edges."""

@@ -10,6 +10,7 @@ from interbasis.analysis.dictionaries.descriptions import (
     description_text,
     feature_texts,
 )
+from interbasis.analysis.dictionaries.paths import EdgePaths, PathStrength
 from interbasis.analysis.dictionaries.trace import DictionaryTrace
 from interbasis.analysis.dictionaries.workspace import DictionaryWorkspace
 from interbasis.analysis.stages.modules import ModulesResult
@@ -50,6 +51,8 @@ def tables(result: Record, workspace: DictionaryWorkspace) -> Iterator[ResultTab
         return check_tables(result)
     if isinstance(result, DictionaryAblation):
         return ablation_tables(result)
+    if isinstance(result, EdgePaths):
+        return path_tables(result)
     if isinstance(result, ModulesResult):
         return iter(module_tables(result))
     assert isinstance(result, SteerResult)
@@ -117,6 +120,25 @@ def ablation_tables(result: DictionaryAblation) -> Iterator[ResultTable | str]:
         "Dropped edges are at their mean where the target is active; which features are active stays as it "
         "is. A dash: not even all stored edges pass, or it was not asked for.",
         text=("to",),
+    )
+
+
+def path_tables(result: EdgePaths) -> Iterator[ResultTable | str]:
+    """The strongest heads of an edge, by path."""
+
+    def cell(strength: PathStrength) -> str:
+        return f"{strength.rms:.3g} ({strength.mean:+.3g})"
+
+    heads = sorted(result.heads, key=lambda head: -max(head.value.rms, head.key.rms, head.query.rms))
+    rows = [(f"head {h.head}", cell(h.value), cell(h.key), cell(h.query)) for h in heads[:FEATURES_SHOWN]]
+    yield ResultTable.from_cells(
+        f"{result.source} → {result.target}, {result.tokens:,} tokens: {cell(result.total)}, past attention "
+        f"{cell(result.skip)}",
+        ("", "value", "key", "query"),
+        rows,
+        "Root mean square and, in brackets, mean over the tokens where the target is active and the source "
+        "is, there or earlier. Value: what is moved; key: why it is attended to; query: why the token "
+        "attends.",
     )
 
 
