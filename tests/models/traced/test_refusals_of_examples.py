@@ -1,4 +1,4 @@
-"""Examples and data of a wrong shape: one sentence, from the module itself where it is the one that refuses."""
+"""Examples and data of a wrong shape: one sentence, with what the module itself says."""
 
 import pytest
 import torch

@@ -139,8 +139,8 @@ def trace(module: nn.Module, example: Tensor, output: str | int | None = None) -
     except Exception as error:  # somebody else's code
         if problem := _refusal(copy, example):
             raise InterbasisError(
-                f"{type(module).__name__} does not take the example, of shape {list(given)}: {problem}; expected "
-                "a batch of its inputs, [samples, …]"
+                f"{type(module).__name__} does not take the example, of shape {list(given)}: {problem}; "
+                "expected a batch of its inputs, [samples, …]"
             ) from None
         raise _untraceable(module, error) from error
     return _from_program(program, example, output)
