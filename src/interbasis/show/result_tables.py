@@ -162,8 +162,11 @@ def _edge_table(sections: Sequence[SectionSummary]) -> ResultTable:
     return ResultTable.from_cells("Interaction edges Ê", head, rows, note)
 
 
-def section_tables(summary: NetworkSummary, name: str) -> Parts:
-    """The sections of a model: what comes before the first node layer, a row each, what follows the last."""
+def section_tables(summary: NetworkSummary, name: str, all_rows: bool = False) -> Parts:
+    """The sections of a model: what comes before the first node layer, a row each, what follows the last.
+
+    Of many sections, the first and the last ones are shown, unless ``all_rows`` are wanted.
+    """
     head = ("from", "coordinates", "positions", "core", "Jacobians")
     rows = [
         (
@@ -172,11 +175,15 @@ def section_tables(summary: NetworkSummary, name: str) -> Parts:
         )
         for section in summary.sections
     ]  # fmt: skip
+    count = len(rows) if all_rows or len(rows) <= MAX_WHOLE_TABLE_ROWS else ROWS_SHOWN
+    more = (
+        f"; {count} of {len(rows)} sections are shown, --all prints all of them" if count < len(rows) else ""
+    )
     return [
         f"{name}: {summary.family}, {len(summary.sections)} sections",
         f"before the first node layer: {summary.before}",
-        ResultTable.from_cells("Sections", head, rows, text=head[2:]),
-        f"to: {summary.sections[-1].target}; every section ends where the next begins",
+        ResultTable.from_cells("Sections", head, rows, text=head[2:]).first_and_last(count),
+        f"to: {summary.sections[-1].target}; every section ends where the next begins{more}",
         *(f"after the last node layer: {step}" for step in summary.after),
     ]
 
