@@ -77,7 +77,7 @@ class Study:
     def __init__(self, options: argparse.Namespace):
         self.options, self.out = options, Path(options.out)
         self.model = Path(options.model)
-        self.network = self.changed(interbasis.from_hf(str(self.model)))
+        self.network = self.changed(interbasis.from_hf(str(self.model), blocks=options.blocks))
         (self.out / "jobs").mkdir(parents=True, exist_ok=True)
         self.held: tuple[str, Tensor, Tensor] | None = None
         self.load()
@@ -277,6 +277,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--windows", type=int, default=3600)
     parser.add_argument("--control", choices=("none", "shuffled", "redrawn"), default="none")
+    parser.add_argument("--blocks", help="LIB from this block to that, such as 15-29; default: all")
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--collect", action="store_true")
     parser.add_argument("--table", action="store_true")

@@ -2,7 +2,7 @@
 
     python benchmarks/dictionaries_text.py MODEL-FOLDER --text FILE --out FOLDER
         [--layers ln1.5,ln1.15,ln1.25] [--active 8,32] [--metrics raw,root] [--seeds 1] [--features 4608]
-        [--steps 512] [--windows 4096]
+        [--steps 512] [--windows 4096] [--blocks 15-29]
 
 1. Activations of all layers come from one forward pass of Hugging Face's model over the text, its products in
    bfloat16 and its residual stream in float32; tokens of massive norm are left out, as in a build.
@@ -28,7 +28,7 @@ from interbasis.graph.settings import DEFAULT_NORM_LIMIT
 TEST_WINDOWS = 60
 SURVEY_WINDOWS = 32
 """Windows whose median norms decide which tokens are massive; 8,192 tokens, as in a build."""
-LIB_WINDOWS = 40
+LIB_WINDOWS = 16
 WINDOWS_AT_ONCE = 8
 
 

@@ -77,6 +77,8 @@ class RunSummary(Record):
     seconds: dict[str, float]
     """Per phase of the build."""
     versions: dict[str, str]
+    too_few_data: str = ""
+    """A sentence on layers with no more tokens than coordinates; empty where all have more."""
     layers: dict[str, LayerSummary]
     sections: dict[str, SectionSummary]
 
@@ -91,7 +93,7 @@ def summarise(graph: InteractionGraph) -> RunSummary:
         for k, (edges, error) in enumerate(zip(graph.edges, errors, strict=True))
     ]
     return RunSummary(
-        model=graph.provenance.model_name or graph.provenance.model,
+        model=graph.provenance.shown_model if graph.provenance.model else graph.provenance.model_name,
         family=graph.provenance.family,
         basis=graph.config.basis,
         edge_method=graph.config.edge_method,
@@ -102,6 +104,7 @@ def summarise(graph: InteractionGraph) -> RunSummary:
         token_texts=_token_texts(graph),
         seconds={phase: round(t, 3) for phase, t in graph.provenance.timings.items()},
         versions=graph.provenance.versions,
+        too_few_data=graph.too_few_data,
         layers={
             layer.name: _layer(layer, width, hooks.get(layer.name), directions.get(layer.name), degrees)
             for layer, width in zip(graph.layers, widths, strict=True)

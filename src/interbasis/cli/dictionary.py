@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 from pydantic import Field
 
+from interbasis.analysis.dictionaries.paths import PathsRequest
 from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Record
 from interbasis.cli import common
@@ -128,6 +129,23 @@ def check(
     Example: interbasis dictionary check runs/sparse --data text:other.txt
     """
     _between(run, "check", as_json, request, model, trust)
+
+
+@dictionary.command
+def paths(
+    run: common.Run,
+    /,
+    *,
+    request: Annotated[PathsRequest, common.Flat],
+    model: common.ModelName = None,
+    trust: common.Trust = False,
+    as_json: common.AsJson = False,
+) -> None:
+    """Split an edge across attention by head and path: what is moved, why it is attended to, why it attends.
+
+    Example: interbasis dictionary paths runs/sparse --source ln1.3:17 --target ln1.4:5
+    """
+    _between(run, "paths", as_json, request, model, trust)
 
 
 def _between(run: Path, stage: str, as_json: bool, request: Record, model: str | None, trust: bool) -> None:

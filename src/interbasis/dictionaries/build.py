@@ -7,7 +7,7 @@
 5. Keep the strongest edges (`graph.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -31,8 +31,10 @@ from interbasis.dictionaries.graph import (
     statistics_from_sums,
 )
 from interbasis.dictionaries.layers import REMAINDERS, DictionaryLayer, place_dictionaries
-from interbasis.dictionaries.lib_bases import LIB, fit_bases
+from interbasis.dictionaries.lib_bases import LIB, LibBasis
 from interbasis.graph.interaction_graph import Provenance
+from interbasis.graph.settings import BuildConfig
+from interbasis.lib.build import build, with_network_defaults
 from interbasis.lib.build_data import BuildData
 from interbasis.lib.edges import require_fixed_order
 from interbasis.lib.survey import survey
@@ -73,10 +75,11 @@ def build_graph(
         for place, entry in dictionaries.items()
         if entry != LIB
     }
-    place_dictionaries(executor.network, opened)  # what does not fit is refused before any work
+    if opened:
+        place_dictionaries(executor.network, opened)  # what does not fit is refused before any work
     with executor.clock("survey"):
         surveyed = survey(batches, config.skip_positions, config.norm_limit, executor)
-    bases = fit_bases(
+    bases = _fit_bases(
         [place for place in dictionaries if place not in opened], batches, config.lib_settings, executor
     )
     layers = place_dictionaries(executor.network, {**opened, **bases})
@@ -109,6 +112,28 @@ def build_graph(
         ),
     )  # fmt: skip
     return DictionaryGraph(header, statistics, [stored for stored, _ in chosen], bases)
+
+
+def _fit_bases(
+    places: Sequence[str], batches: Batches, config: BuildConfig, executor: Executor
+) -> dict[str, LibBasis]:
+    """Build LIB's bases of node layers, by name.
+
+    Raises:
+        InterbasisError: There is no such node layer with a section after it.
+    """
+    if not places:
+        return {}
+    network = executor.network
+    for place in places:
+        if place not in network.layers[:-1]:
+            raise InterbasisError(
+                f"there is no node layer {place!r} for a basis of LIB; expected one of "
+                f"{', '.join(network.layers[:-1])}"
+            )
+    data = BuildData(batches, batches, batches)
+    graph = build(network, data, with_network_defaults(network, config), executor)
+    return {place: LibBasis.from_layer(graph.layers[network.layers.index(place)]) for place in places}
 
 
 def _reference(layer: DictionaryLayer, entry: Dictionary | str | Path) -> DictionaryReference:

@@ -6,20 +6,14 @@ node layer; the error is what dropped directions deviate from their mean.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from interbasis.base.errors import InterbasisError
-from interbasis.compute.executor import Executor
-from interbasis.data.batches import Batches
 from interbasis.dictionaries.dictionary import Dictionary
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.graph.settings import BuildConfig
-from interbasis.lib.build import build, with_network_defaults
-from interbasis.lib.build_data import BuildData
 
 MATRICES = ("encoder", "encoder_bias", "decoder", "decoder_bias")
 LIB = "lib"
@@ -53,25 +47,3 @@ class LibBasis(Dictionary):
     def to_tensors(self, prefix: str) -> dict[str, Tensor]:
         """Tensors by name, to be stored."""
         return {prefix + name: getattr(self, name) for name in MATRICES}
-
-
-def fit_bases(
-    places: Sequence[str], batches: Batches, config: BuildConfig, executor: Executor
-) -> dict[str, LibBasis]:
-    """Build LIB's bases of node layers, by name.
-
-    Raises:
-        InterbasisError: There is no such node layer with a section after it.
-    """
-    if not places:
-        return {}
-    network = executor.network
-    for place in places:
-        if place not in network.layers[:-1]:
-            raise InterbasisError(
-                f"there is no node layer {place!r} for a basis of LIB; expected one of "
-                f"{', '.join(network.layers[:-1])}"
-            )
-    data = BuildData(batches, batches, batches)
-    graph = build(network, data, with_network_defaults(network, config), executor)
-    return {place: LibBasis.from_layer(graph.layers[network.layers.index(place)]) for place in places}

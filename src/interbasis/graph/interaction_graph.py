@@ -1,5 +1,7 @@
 """The interaction graph: the features of every node layer, the edges between neighbours, their provenance."""
 
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,13 +76,21 @@ class Provenance(Record):
     """Seconds of the processor per phase, all threads together; empty in older runs."""
     largest_directions: dict[str, LargestDirection] = Field(default_factory=dict)
     """By node layer, over the first tokens of the data; empty in runs of version 0.1."""
+    working_folder: str = ""
+    """Path from the run's folder to the folder in which model and data were named; empty in older runs."""
     request: BuildRequest | None = None
     """Request by name (model, data, settings), enough to build it again; None from Python."""
 
     @property
     def shown_model(self) -> str:
-        """Name of the model, its path, or its family."""
-        return self.model_name or self.model or self.family
+        """Name of the model, its path without the folders above, or its family."""
+        return self.model_name or re.sub(r"(?<=:)(\.{1,2}/)+", "", self.model) or self.family
+
+    def naming_folder(self, run: Path | None) -> Path | None:
+        """Folder in which the model and data of a run in a folder were named; None where it is not known."""
+        if run is None or not self.working_folder:
+            return None
+        return Path(os.path.normpath(run.absolute() / self.working_folder))
 
     @model_validator(mode="before")
     @classmethod
@@ -132,6 +142,29 @@ class InteractionGraph:
     def _repr_html_(self) -> str:
         """The graph as a page inside a notebook."""
         return notebook_html(self)
+
+    def scarce_layers(self, tokens_per_coordinate: int) -> dict[str, str]:
+        """Layers whose basis was found from at most so many tokens per coordinate, with both numbers."""
+        counted = [layer for layer in self.layers if layer.tokens is not None and not layer.identity]
+        sizes = {layer.name: (layer.tokens or 0, layer.width - layer.first_feature) for layer in counted}
+        return {
+            name: f"{tokens:,} token{'s' if tokens > 1 else ''} for {coordinates:,} coordinates"
+            for name, (tokens, coordinates) in sizes.items()
+            if tokens <= tokens_per_coordinate * coordinates
+        }
+
+    @property
+    def too_few_data(self) -> str:
+        """A sentence on the layers that have no more tokens than coordinates; empty where all have more."""
+        layers = [f"{name} has {sizes}" for name, sizes in self.scarce_layers(1).items()]
+        if not layers:
+            return ""
+        more = f" and {len(layers) - MAX_LAYERS_SHOWN} more layers" if len(layers) > MAX_LAYERS_SHOWN else ""
+        return (
+            f"too few data: {', '.join(layers[:MAX_LAYERS_SHOWN])}{more}; directions are missing there, and "
+            "what is called noise may be signal; use more samples, at least ten tokens (samples × positions) "
+            "per coordinate"
+        )
 
     def centred_layers(self) -> list[LayerBasis]:
         """The layers with 0 as every feature's mean, for ablations and traces; the last one as it is.

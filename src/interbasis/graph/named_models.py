@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 
 from torch import nn
 
@@ -73,14 +74,17 @@ class Model:
         return open_data(spec, split, context=self.context, tokenizer=self.tokenizer, at_most=at_most)
 
 
-def open_model(spec: str, memory: int | None = None) -> Model:
+def open_model(spec: str, memory: int | None = None, folder: Path | None = None) -> Model:
     """A model by name; see the head of this file. Two names alone are models that come with interbasis.
 
-    Blocks of a Hugging Face model that would take more than half of ``memory`` stay in their files.
+    Blocks of a Hugging Face model that would take more than half of ``memory`` stay in their files. Modules
+    are looked for in ``folder``, too.
     """
     family, _, name = spec.partition(":")
     if family == "hf" and name:
         return _from_hub(spec, name, memory)
+    if family == "python" and name:
+        return _from_python(spec, name, folder)
     if family in MODEL_FAMILIES and (name or spec in SHIPPED_MODELS):
         return MODEL_FAMILIES[family](spec, name)
     raise InterbasisError(f"expected a model as {MODELS}, received {spec!r}")
@@ -229,26 +233,13 @@ def _from_hub(spec: str, name: str, memory: int | None = None) -> Model:
     return Model(spec, network, context=context_length(name), tokenizer=name)
 
 
-def _from_python(spec: str, path: str) -> Model:
-    """Call MODULE:FUNCTION of an importable module, or of one in the working directory."""
+def _from_python(spec: str, path: str, folder: Path | None = None) -> Model:
+    """Call MODULE:FUNCTION of an importable module, or of one in the working directory or ``folder``."""
     module_name, _, function_name = path.partition(":")
     names = [*module_name.split("."), function_name]
     if not all(name.isidentifier() for name in names):
         raise InterbasisError(f"expected a model as python:MODULE:FUNCTION, received '{spec}'")
-    here, place = Path.cwd(), source_location(f"python:{module_name}")
-    # an installed model must not import what lies in any folder that a command is started from
-    if "" not in sys.path and str(here) not in sys.path and (not place or here in Path(place).parents):
-        sys.path.insert(0, str(here))
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise InterbasisError(
-            f"could not import {module_name} ({error}); is it on the Python path?"
-        ) from error
-    except Exception as error:  # somebody else's code
-        raise InterbasisError(
-            f"importing {module_name} failed with {type(error).__name__}: {_first_line(error)}"
-        ) from error
+    module = _imported(module_name, folder)
     function = getattr(module, function_name, None)
     if function is None:
         raise InterbasisError(f"the module {module_name} has no {function_name}")
@@ -270,6 +261,24 @@ def _from_python(spec: str, path: str) -> Model:
         f"{path}() returned {type(result).__name__}, expected an interbasis Network, a torch module, or a "
         "pair (module, example)"
     )
+
+
+def _imported(name: str, folder: Path | None) -> ModuleType:
+    """Import a module; those in the working folder, or in ``folder``, are found, too."""
+    here, place = Path.cwd(), source_location(f"python:{name}", folder)
+    # an installed model must not import what lies in any folder that a command is started from
+    if "" not in sys.path and str(here) not in sys.path and (not place or here in Path(place).parents):
+        sys.path.insert(0, str(here))
+    if folder is not None and sys.path[0] != str(folder) and folder in Path(place).parents:
+        sys.path.insert(0, str(folder))
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise InterbasisError(f"could not import {name} ({error}); is it on the Python path?") from error
+    except Exception as error:  # somebody else's code
+        raise InterbasisError(
+            f"importing {name} failed with {type(error).__name__}: {_first_line(error)}"
+        ) from error
 
 
 def _first_line(error: Exception) -> str:

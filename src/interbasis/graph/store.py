@@ -36,11 +36,14 @@ SCHEMA = 1
 CONFIG = "config.json"
 DICTIONARY_GRAPH = "dictionary_graph.json"
 """Header of a graph between dictionaries (`dictionaries/graph.py`), in place of `config.json`."""
-TENSOR_FILE = re.compile(r"graph-[0-9a-f]{12}\.safetensors")
+TENSOR_FILE = re.compile(r"(dictionary_)?graph-[0-9a-f]{12}\.safetensors")
 """The tensor file of a run, named by its content."""
 LARGE = re.compile(r"\.(transform|inverse)$|^edge(s|_errors)\.")
 """Tensors of which a graph has one per layer or section, and which may be large."""
-LEFTOVER = re.compile(r"graph\.safetensors\.new|\.graph\.safetensors\.new\..*\.tmp|\.config\.json\..*\.tmp")
+LEFTOVER = re.compile(
+    r"(dictionary_)?graph\.safetensors\.new|\.(dictionary_)?graph\.safetensors\.new\..*\.tmp"
+    r"|\.(config|dictionary_graph)\.json\..*\.tmp"
+)
 """Names of files that an interrupted save may leave behind."""
 
 
@@ -115,7 +118,7 @@ def _write(graph: InteractionGraph, entries: list[Entry], folder: Path, signed: 
 
 def sign_names(folder: Path, provenance: Provenance, digest: str) -> None:
     """Sign the model and data that a graph names, since this user named them."""
-    sources = NamedSources.from_provenance(provenance, digest)
+    sources = NamedSources.from_provenance(provenance, digest, folder)
     if not sources.unsafe():
         return
     try:

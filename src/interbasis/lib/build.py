@@ -21,6 +21,7 @@ from itertools import pairwise
 from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
+from interbasis.base.messages import logger
 from interbasis.base.progress import Progress, silent
 from interbasis.compute.checkpoints import State, versions
 from interbasis.compute.executor import Executor, add_sums, most_blocks
@@ -127,6 +128,8 @@ def build(
         built = build_window(whole, config, goal, keep and (lambda built: keep(graph(built))))
     result = graph(built)
     check_features(result, warns=executor.team.is_first)
+    if result.scarce_layers(1) and executor.team.is_first:
+        logger.warning(result.too_few_data)
     return result
 
 
@@ -221,6 +224,8 @@ def _bases(window: Window, config: BuildConfig, goal: Goal) -> tuple[list[LayerB
         repeated = nullcontext() if drawn is data.jacobian_data else executor.caching(drawn)
         with executor.clock("bases"), repeated:
             layers = basis.fit(FitInputs(nodes, statistics[0].layers, jacobians, config, rotate, window.end))
+        tokens = [sums.count for sums in statistics[0].layers]
+        layers = [layer.measured_on(number) for layer, number in zip(layers, tokens, strict=True)]
         count, total = config.jacobian_samples, len(data.jacobian_data)
         if count is None or goal.error is None:
             return layers, count

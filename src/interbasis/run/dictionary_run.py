@@ -17,6 +17,7 @@ from interbasis.analysis.dictionaries.checks import EdgeChecksResult, check_all_
 from interbasis.analysis.dictionaries.compare import DictionaryComparison, compare_graphs
 from interbasis.analysis.dictionaries.descriptions import DescriptionsResult, describe_features
 from interbasis.analysis.dictionaries.modules import dictionary_modules
+from interbasis.analysis.dictionaries.paths import EdgePaths, PathsRequest, edge_paths
 from interbasis.analysis.dictionaries.steer import steer_feature
 from interbasis.analysis.dictionaries.trace import DictionaryTrace, trace_prompt
 from interbasis.analysis.dictionaries.workspace import DictionaryWorkspace
@@ -172,12 +173,13 @@ def build_dictionaries_by_name(
         resources or Resources(), folder, overwrite, progress if team.is_first else False, team,
         request.model, prepared.request,
     )  # fmt: skip
-    graph = execute_between(prepared.network, prepared.data.data, named, request.settings, execution)
-    run = DictionaryRun(
-        graph=graph, given_network=prepared.network, given_model=prepared.model, team=team, progress=progress,
-        built_here=True,
-    )  # fmt: skip
-    run.save(folder)
+    with building(folder, team=team):
+        graph = execute_between(prepared.network, prepared.data.data, named, request.settings, execution)
+        run = DictionaryRun(
+            graph=graph, given_network=prepared.network, given_model=prepared.model, team=team,
+            progress=progress, built_here=True,
+        )  # fmt: skip
+        run.save(folder)
     return run
 
 
@@ -214,9 +216,9 @@ class DictionaryRun(DictionaryWorkspace):
             InterbasisError: The folder holds something else, or cannot be written.
         """
         folder = Path(folder)
-        if not is_dictionary_graph(folder):
-            check_is_free(folder)
         if self.team.is_first:
+            if not is_dictionary_graph(folder):
+                check_is_free(folder)
             make_folder(folder)
             with building(folder, "save"):
                 self.digest = self.graph.save(folder, signed=self.built_here)
@@ -352,6 +354,24 @@ class DictionaryRun(DictionaryWorkspace):
         return compare_graphs(
             self.graph, other.graph if isinstance(other, DictionaryRun) else load_graph(other)
         )
+
+    def paths(self, source: str, target: str, *, data: str | None = None, samples: int = 100) -> EdgePaths:
+        """Split an edge across one attention by head and path: value, key and query.
+
+        Args:
+            source: Feature of a dictionary, as LAYER:NUMBER.
+            target: Feature of the next dictionary, as LAYER:NUMBER.
+            data: Data by name; default: those of the build.
+            samples: First samples of the data that are looked through.
+
+        Returns:
+            Strengths over the tokens where both are active. Nothing is stored.
+
+        Raises:
+            InterbasisError: There is no attention between them, or several, or they are not active together.
+        """
+        request = {name: value for name, value in locals().items() if name != "self"}
+        return edge_paths(self, PathsRequest.validated(**request))
 
     def check(self, data: str, count: int = 200) -> EdgeChecksResult:
         """Check the strongest edges of every pair on data that they were not measured on.

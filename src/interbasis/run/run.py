@@ -1,6 +1,8 @@
 """`Run`: a graph with its network, its data and its results, and a method for every analysis and output."""
 
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -83,7 +85,12 @@ class Run(Workspace):
             InterbasisError: The graph holds NaN, the folder holds something else than a run, or it cannot be
                 written.
         """
-        self.digest = save(self.graph, folder, signed=self._named_by_this_user())
+        named_in = self.graph.provenance.naming_folder(self.folder)
+        signed = self._named_by_this_user()
+        if named_in is not None:
+            update = {"working_folder": os.path.relpath(named_in, folder)}
+            self.graph = replace(self.graph, provenance=self.graph.provenance.model_copy(update=update))
+        self.digest = save(self.graph, folder, signed=signed)
         self.folder = Path(folder)
         for stem, result in self.results.items():
             self.store(result, self.tensors.get(stem))
@@ -94,7 +101,7 @@ class Run(Workspace):
         """Whether this user named the model and data: the run was built here, or it is signed."""
         if self.built_here or self.folder is None or self.digest is None:
             return self.built_here
-        sources = NamedSources.from_provenance(self.graph.provenance, self.digest)
+        sources = NamedSources.from_provenance(self.graph.provenance, self.digest, self.folder)
         return standing(self.folder, sources.content, sources.places) == "signed"
 
     def summary(self) -> "RunSummary":
@@ -301,25 +308,30 @@ class Run(Workspace):
         prompt: str | None = None,
         *,
         sample: int | None = None,
+        samples: int | None = None,
+        directions: int = 20,
         data: str | None = None,
         start: int = 0,
         top: int = 10,
         tokens: int = 20,
     ) -> "SteerResult":
-        """Change a feature on one prompt and compare the outputs before and after.
+        """Change a feature, on one prompt or over many samples, and compare the outputs before and after.
 
         Args:
             feature: The feature, as LAYER:NUMBER.
             by: How much is added at every position, in standard deviations over the data of the build.
             prompt: Text, for a model with a tokenizer.
             sample: A sample of the data, instead of a prompt.
-            data: Data to take the sample from, by name; default: what the run was built on.
+            samples: Number of samples over which changes are averaged, instead of a prompt; the feature's
+                label is tested on them.
+            directions: Number of random directions of the same length that a label is tested beside.
+            data: Data to take samples from, by name; default: what the run was built on.
             start: The first position that is changed.
-            top: Outputs shown: those that change most.
+            top: Outputs shown: those whose probability changes most, the most likely ones among them.
             tokens: Length of the continuations of a language model, in tokens.
 
         Returns:
-            The outputs that change most, and continuations with and without the change.
+            The outputs that change most; continuations with and without the change, or tests of the label.
         """
         from interbasis.analysis.stages import steer
 

@@ -72,6 +72,8 @@ def summary_tables(summary: RunSummary, folder: str = "", all_rows: bool = False
         parts.append(_direction_table(summary, count))
     if sections:
         parts.append(_edge_table(sections).first_and_last(count))
+    if summary.too_few_data:
+        parts.append(f"{summary.too_few_data[0].upper()}{summary.too_few_data[1:]}.\n")
     if count < len(layers):
         command = f"interbasis show {folder} --all" if folder else "run.summary().layers and .sections"
         parts.append(TEXTS["rows_shown"].format(count=count, layers=len(layers), command=command))
@@ -391,21 +393,43 @@ def _node_table(trace: Trace) -> ResultTable:
 
 @result_tables.register
 def steer_tables(result: SteerResult) -> Parts:
-    """The outputs that change most, then both continuations."""
+    """The outputs that change most, then both continuations, or tests of the label."""
     rows = [
         (
             repr(output.name)[1:-1], f"{output.before:.3f}", f"{output.after:.3f}",
             f"{output.probability_before:.2%}", f"{output.probability_after:.2%}",
+            *([] if output.interval is None else ["{:+.2%} to {:+.2%}".format(*output.interval)]),
         )
         for output in result.outputs
     ]  # fmt: skip
     title = f"{result.layer}:{result.feature} {result.by:+g} {result.unit_name}  {result.label}"
-    head = ("next", "logit before", "logit after", "probability before", "probability after")
+    name = "next" if result.predicts_next else "output"
+    head: tuple[str, ...] = (name, "logit before", "logit after", "probability before", "probability after")
+    if result.samples:
+        title, head = f"{title}, mean of {result.prompt}", (*head, "change, 95 % interval")
     parts: Parts = [ResultTable.from_cells(title, head, rows)]
+    if result.samples:
+        parts += [_label_tests(result)] if result.tests else ["", TEXTS["untestable"]]
     if result.continuation is not None and result.steered is not None:
         parts += [f"without: {result.prompt}|{result.continuation}", ""]
         parts += [f"with:    {result.prompt}|{result.steered}"]
     return parts
+
+
+def _label_tests(result: SteerResult) -> ResultTable:
+    rows = [
+        (
+            test.claim, ", ".join(repr(name)[1:-1] for name in test.raised),
+            ", ".join(repr(name)[1:-1] for name in test.lowered), f"{test.change:+.3f}",
+            "{:+.3f} to {:+.3f}".format(*test.interval), f"{max(test.random):+.3f}",
+            "yes" if test.holds else "no",
+        )
+        for test in result.tests
+    ]  # fmt: skip
+    text = ("the label says", "raises", "lowers")
+    head = (*text, "logits", "95 % interval", "largest at random", "holds")
+    note = TEXTS["label_tests"].format(directions=len(result.tests[0].random))
+    return ResultTable.from_cells("Does it do what its label says?", head, rows, note, text=text)
 
 
 OVERLAPS = {

@@ -73,7 +73,7 @@ def test_states_in_blocks_are_those_of_all_data(network, tokens):
     assert one == many
 
 
-def test_a_trace_predicts_what_interventions_measure(network, tokens):
+def test_a_trace_measures_effects_and_states_gradients(network, tokens):
     places = {"ln1.0": dictionary(12, 40, "topk", 1), "ln1.1": dictionary(12, 40, "topk", 2)}
     layers = place_dictionaries(network, places)
     trace = trace_dictionaries(network, layers, tokens[0])
@@ -86,23 +86,24 @@ def test_a_trace_predicts_what_interventions_measure(network, tokens):
             value = section(value)
         logits = network.output_from(value, tokens[:1])[0, -1]
         (slope,) = torch.autograd.grad(logits[trace.target] - logits.mean(), f)
-    assert sum(trace.layers[0].effects.values()) == pytest.approx((slope * f).sum().item(), rel=1e-10)
+    assert sum(trace.layers[0].gradients.values()) == pytest.approx((slope * f).sum().item(), rel=1e-10)
     lowered = [torch.full((40,), 0.25), torch.zeros(40)]
     from_mean = trace_dictionaries(network, layers, tokens[0], baselines=lowered)
-    assert sum(from_mean.layers[0].effects.values()) == pytest.approx((slope * f).sum().item(), rel=1e-10)
+    assert sum(from_mean.layers[0].gradients.values()) == pytest.approx((slope * f).sum().item(), rel=1e-10)
     same = from_mean.layers[0].nodes[0]
     direction = slope[0, same.position, 1:] @ places["ln1.0"].decoder[same.feature]
-    assert same.effect == pytest.approx(((same.value - 0.25) * direction).item(), rel=1e-9)
+    assert same.gradient == pytest.approx(((same.value - 0.25) * direction).item(), rel=1e-9)
     node = trace.layers[0].nodes[0]
     vector = places["ln1.0"].decoder[node.feature] * node.value
-    assert node.effect == pytest.approx((slope[0, node.position, 1:] @ vector).item(), rel=1e-10)
+    assert node.gradient == pytest.approx((slope[0, node.position, 1:] @ vector).item(), rel=1e-10)
     changed = f.detach().clone()
     changed[0, node.position, 1:] -= vector
     for section in network.sections:
         changed = section(changed)
     after = network.output_from(changed, tokens[:1])[0, -1]
-    assert node.measured == pytest.approx(trace.value - (after[trace.target] - after.mean()).item(), rel=1e-9)
-    assert trace.layers[1].edges
+    assert node.effect == pytest.approx(trace.value - (after[trace.target] - after.mean()).item(), rel=1e-9)
+    effects = [abs(node.effect) for node in trace.layers[0].nodes]
+    assert effects == sorted(effects, reverse=True)
     with pytest.raises(InterbasisError, match="token ids"):
         trace_dictionaries(network, layers, tokens)
 
@@ -125,6 +126,14 @@ def test_edges_of_a_trace_are_those_of_autograd(network, tokens):
     assert edge.value == pytest.approx((slope[0, source.position, 1:] @ vector).item(), rel=1e-9)
     assert edge.paths is not None
     assert sum(edge.paths.values()) == pytest.approx(edge.value, rel=1e-9)
+    strongest = max(trace.layers[1].edges, key=lambda edge: abs(edge.value))
+    source, target = sources[strongest.source], targets[strongest.target]
+    changed = f.detach().clone()
+    changed[0, source.position, 1:] -= places["ln1.0"].decoder[source.feature] * source.value
+    for section in network.sections[: layers[1].index]:
+        changed = section(changed)
+    lost = (g - changed)[0, target.position, 1:] @ places["ln1.1"].encoder[target.feature]
+    assert strongest.measured == pytest.approx(lost.item(), rel=1e-9)
 
 
 @pytest.mark.parametrize(("source", "target"), [("ln1.0", "ln1.1"), ("mlp_in.0", "ln1.1")])

@@ -183,10 +183,10 @@ def test_what_a_feature_does_is_evidence_and_the_label_where_nothing_else_is():
     low = {"token": TokenShare(0.55, (1,), 0.55, low=True)}
     assert labelled(pushes, low) == "low: “␣cat” 55%, promotes “␣Tom”"
     known = evidence(pushes, low, lambda token: NAMES[token], False)
-    assert [(one.kind, one.share, one.low) for one in known] == [
+    assert [(item.kind, item.share, item.low) for item in known] == [
         ("direct effect", 0.6, False),
         ("token", 0.55, True),
-        ("identity", 0.55, False),
+        ("identity", 0.55, True),
     ]
     outstanding = feature(effects=Effects(up=up, down=down, share=0.01, contrast=MIN_CONTRAST))
     assert labelled(outstanding) == "promotes “␣Lily” over “␣Tom”"

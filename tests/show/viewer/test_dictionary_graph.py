@@ -73,6 +73,13 @@ def test_a_graph_is_analysed_by_the_commands_of_any_run(folder, cli, browser, tm
         "dictionary", "check", graph, "--data", f"tokens:{folder / 'test.uint16'},context=8", "--json"
     )
     assert checks.json["pairs"][0]["edges"] > 20
+    strongest = run.graph.edges[0]
+    ends = f"ln1.0:{strongest.source[0]}", f"ln1.1:{strongest.target[0]}"
+    split = cli("dictionary", "paths", graph, "--source", ends[0], "--target", ends[1], "--json").json
+    assert len(split["heads"]) == 2
+    parts = [split["skip"], *(head[name] for head in split["heads"] for name in ("value", "key", "query"))]
+    assert sum(part["mean"] for part in parts) == pytest.approx(split["total"]["mean"], abs=1e-5)
+    assert split["total"]["rms"] == pytest.approx(strongest.rms_active[0].item(), rel=0.5)
     steered = cli("steer", graph, "--feature", "ln1.1:3", "--by", 3, "--prompt", "Lily sat", "--json")
     assert steered.json["unit_name"] == "RMS activations where it is active"
     ablated = cli("ablate", graph, "--tolerance", 0.001, "--json")
@@ -91,7 +98,6 @@ def test_a_graph_is_analysed_by_the_commands_of_any_run(folder, cli, browser, tm
     assert exported.code == 0, exported.err
     drawn = nx.read_graphml(tmp_path / "g.graphml")
     assert drawn.number_of_edges() == run.graph.header.pairs[0].stored
-    strongest = run.graph.edges[0]
     ends = f"0_{strongest.source[0]}", f"1_{strongest.target[0]}"
     assert drawn.edges[ends]["weight"] == pytest.approx(strongest.rms[0].item())
     assert drawn.edges[ends]["needed"]

@@ -1,16 +1,19 @@
-"""One computation in the features of dictionaries: what made an output what it is.
+"""One computation in the features of dictionaries: which of them made an output what it is.
 
-The effect of a feature j active at position t of a layer on the target is its gradient times activation,
-z_j W_d,j · ∂target/∂f_t: to first order, what the target loses without it. Nodes with the largest effects are
-kept in every layer, and the edges between them are attributions of one feature's pre-activation to the other
-(`chain.py`), by path through attention. Features that are active at most tokens say little by being active:
-they are taken from their mean, which counts as a part of the constant. The effects of features, errors,
-carried streams and the constant add up to the gradient times the activations of the layer. Every layer's
-strongest nodes are then set to 0, or to their mean, one at a time, and the change that follows is compared
-with the predicted one.
+The effect of a feature j active at position t of a layer is measured: its vector z_j W_d,j is taken out of
+the layer at that position alone, the network runs on, and the target loses so much. All active features are
+measured, several at a time, or of very many those with the largest gradient times activation. Features that
+are active at most tokens say little by being active: they are set to their mean, which counts as a part of
+the constant. Nodes with the largest effects are kept in every layer, and the edges between them are
+attributions of one feature's pre-activation to the other (`chain.py`), by path through attention.
+
+Two predictions are compared with interventions. Gradient times activation, z_j W_d,j · ∂target/∂f_t, which
+adds up to the gradient times the layer over features, errors, carried streams and the constant, is what the
+target would lose if the network were linear. Edges predict what a feature of the next layer loses when the
+feature before it is taken out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
@@ -38,10 +41,14 @@ NODE_SHARE = 0.8
 """Share of Σ |effect| of a layer's features that the nodes kept hold."""
 MAX_NODES = 64
 """Nodes kept in a layer."""
+MAX_MEASURED = 512
+"""Features of a layer, at positions, whose effect is measured."""
 MAX_EDGES_INTO = 8
 """Edges kept into a node."""
-CHECKED_NODES = 12
-"""Nodes of every layer that are set to 0 to check their effect."""
+CHECKED_EDGES = 40
+"""Strongest edges between two layers that are checked by interventions."""
+MAX_ELEMENTS = 2**24
+"""Numbers in the activations of sequences that run together."""
 
 
 class DictionaryNode(Record):
@@ -52,9 +59,9 @@ class DictionaryNode(Record):
     value: float
     """Its activation."""
     effect: float
-    """On the target, by gradient times activation."""
-    measured: float | None = None
-    """Loss of the target when it is set to 0, or to its mean; None where it was not measured."""
+    """Loss of the target when it is set to 0, or to its mean, as measured."""
+    gradient: float
+    """The same to first order, by gradient times activation."""
 
 
 class DictionaryEdge(Record):
@@ -65,6 +72,8 @@ class DictionaryEdge(Record):
     value: float
     paths: dict[str, float] | None = None
     """By skip, value, key and query where attention lies between."""
+    measured: float | None = None
+    """Loss of the target's pre-activation without the source; None where it was not measured."""
 
 
 class TracedDictionary(Record):
@@ -74,8 +83,8 @@ class TracedDictionary(Record):
     active: int
     """Active features at all positions."""
     nodes: tuple[DictionaryNode, ...]
-    effects: dict[str, float]
-    """Total effects of all features, of errors, of carried streams and of the constant."""
+    gradients: dict[str, float]
+    """Gradient times activation of all features, of errors, of carried streams and of the constant."""
     edges: tuple[DictionaryEdge, ...]
     """From the layer before."""
 
@@ -98,9 +107,13 @@ class DictionaryTrace(Result):
     value: float
     layers: tuple[TracedDictionary, ...]
     sign_agreement: Measured
-    """Share of the checked nodes whose predicted effect has the sign of the measured one."""
+    """Share of the checked edges whose value has the sign of what the intervention measured."""
     correlation: Measured
-    """Spearman's correlation of predicted and measured effects."""
+    """Spearman's correlation of these edges' values and measurements."""
+    gradient_sign_agreement: Measured
+    """Share of the nodes whose gradient has the sign of their effect."""
+    gradient_correlation: Measured
+    """Spearman's correlation of the nodes' gradients and effects."""
 
     def stem(self) -> str:
         return f"{self.file}/{self.name}"
@@ -117,7 +130,7 @@ class _State:
     slope: Tensor  # ∂target/∂f [T, width]
 
     @property
-    def effects(self) -> Tensor:  # [T, k + 3]
+    def gradients(self) -> Tensor:  # [T, k + 3]
         return (self.vectors * self.slope[:, None]).sum(-1)
 
 
@@ -181,51 +194,50 @@ def trace_dictionaries(
         _state(network, layer, baseline, activations, inputs, target)
         for layer, baseline in zip(layers, baselines, strict=True)
     ]
-    traced: list[TracedDictionary] = []
-    incoming: list[tuple[DictionaryEdge, ...]] = [()] * len(layers)
-    chosen = [_strongest(state) for state in states]
-    for k, ((before, sources), (after, targets)) in enumerate(pairwise(zip(states, chosen, strict=True))):
-        incoming[k + 1] = _edges(network, activations, before, sources, after, targets)
-    predicted, measured = [], []
-    for state, places, edges in zip(states, chosen, incoming, strict=True):
-        nodes = []
-        for number, (position, place) in enumerate(places.tolist()):
-            effect = state.effects[position, place].item()
-            change = None
-            if number < CHECKED_NODES:
-                change = _loss_without(network, state, position, place, inputs, target)
-                predicted.append(effect)
-                measured.append(change)
-            nodes.append(
-                DictionaryNode(
-                    feature=int(state.active.indices[position, place]), position=position,
-                    value=state.active.values[position, place].item(), effect=effect, measured=change,
-                )
-            )  # fmt: skip
-        sums = state.effects.sum(0)
-        k = state.active.indices.shape[1]
-        traced.append(
-            TracedDictionary(
-                place=state.layer.name, active=int(state.active.real.sum()), nodes=tuple(nodes), edges=edges,
-                effects={"features": sums[:k].sum().item()}
-                | {name: sums[k + m].item() for m, name in enumerate(REMAINDERS)},
-            )
-        )  # fmt: skip
-    x, y = torch.tensor(predicted), torch.tensor(measured)
+    chosen = [_strongest(network, state, inputs, target) for state in states]
+    incoming: list[tuple[DictionaryEdge, ...]] = [()]
+    for (before, (sources, _)), (after, (targets, _)) in pairwise(zip(states, chosen, strict=True)):
+        incoming.append(_edges(network, activations, before, sources, after, targets))
+    traced = [
+        _traced(state, places, effects, edges)
+        for state, (places, effects), edges in zip(states, chosen, incoming, strict=True)
+    ]
+    nodes = [(node.gradient, node.effect) for layer in traced for node in layer.nodes]
+    checked = [(e.value, e.measured) for layer in traced for e in layer.edges if e.measured is not None]
+    (signs, ranks), (gradient_signs, gradient_ranks) = map(agreement, (checked, nodes))
     return DictionaryTrace(
         tokens=tuple(tokens.tolist()), target=target, position=len(tokens) - 1,
         value=(logits[target] - logits.mean()).item(), layers=tuple(traced),
-        sign_agreement=(x.sign() == y.sign()).double().mean().item() if len(x) else 0.0,
-        correlation=spearman(x, y),
+        sign_agreement=signs, correlation=ranks,
+        gradient_sign_agreement=gradient_signs, gradient_correlation=gradient_ranks,
+    )  # fmt: skip
+
+
+def _traced(
+    state: _State, places: Tensor, effects: Tensor, edges: tuple[DictionaryEdge, ...]
+) -> TracedDictionary:
+    active, sums = state.active, state.gradients.sum(0)
+    k = active.indices.shape[1]
+    return TracedDictionary(
+        place=state.layer.name, active=int(active.real.sum()), edges=edges,
+        nodes=tuple(
+            DictionaryNode(
+                feature=int(active.indices[t, m]), position=t, value=active.values[t, m].item(),
+                effect=effect, gradient=state.gradients[t, m].item(),
+            )
+            for (t, m), effect in zip(places.tolist(), effects.tolist(), strict=True)
+        ),
+        gradients={"features": sums[:k].sum().item()}
+        | {name: sums[k + m].item() for m, name in enumerate(REMAINDERS)},
     )  # fmt: skip
 
 
 def _value(network: Network, f: Tensor, index: int, inputs: Tensor, target: int) -> Tensor:
-    """The target from activations [1, T, width] of a node layer."""
+    """The target from activations [n, T, width] of a node layer, [n]."""
     for section in network.sections[index:]:
         f = section(f)
-    logits = network.output_from(f, inputs)[0, -1]
-    return logits[target] - logits.mean()
+    logits = network.output_from(f, inputs.expand(len(f), -1))[:, -1]
+    return logits[:, target] - logits.mean(-1)
 
 
 def _state(
@@ -252,13 +264,31 @@ def _state(
     return _State(layer, f[0], active, vectors, slope[0])
 
 
-def _strongest(state: _State) -> Tensor:  # [nodes, 2]: position, place among the active features
-    effects = (state.effects[:, : state.active.indices.shape[1]] * state.active.real).abs()
-    order = effects.flatten().argsort(descending=True)
-    covered = effects.flatten()[order].cumsum(0)
-    count = int((covered < NODE_SHARE * covered[-1]).sum()) + 1
-    order = order[: min(count, MAX_NODES, int(state.active.real.sum()))]
-    return torch.stack([order // effects.shape[1], order % effects.shape[1]], dim=1)
+@torch.no_grad()
+def _strongest(
+    network: Network, state: _State, inputs: Tensor, target: int
+) -> tuple[Tensor, Tensor]:  # [nodes, 2]: position, place among the active features; [nodes]
+    """The nodes with the largest measured effects, and these."""
+    first_order = (state.gradients[:, : state.active.indices.shape[1]] * state.active.real).abs()
+    likely = first_order.flatten().argsort(descending=True)[: min(MAX_MEASURED, int(state.active.real.sum()))]
+    places = torch.stack([likely // first_order.shape[1], likely % first_order.shape[1]], dim=1)
+    index = state.layer.source_index
+    whole = _value(network, state.f[None], index, inputs, target)
+    effects = torch.cat([
+        whole - _value(network, changed, index, inputs, target) for changed in _without(state, places)
+    ])  # fmt: skip
+    order = effects.abs().argsort(descending=True)
+    covered = effects[order].abs().cumsum(0)
+    kept = order[: min(MAX_NODES, int((covered < NODE_SHARE * covered[-1]).sum()) + 1)]
+    return places[kept], effects[kept]
+
+
+def _without(state: _State, places: Tensor) -> Iterator[Tensor]:  # [n, T, width]
+    """Activations without one vector each, some of them at a time."""
+    for some in places.split(max(1, MAX_ELEMENTS // (8 * state.f.numel()))):
+        changed = state.f.expand(len(some), -1, -1).clone()
+        changed[torch.arange(len(some)), some[:, 0]] -= state.vectors[some[:, 0], some[:, 1]]
+        yield changed
 
 
 @torch.no_grad()
@@ -298,19 +328,19 @@ def _edges(
                 break
             named = None if by_path is None else {name: part[k].item() for name, part in by_path.items()}
             edges.append(DictionaryEdge(source=k, target=number, value=values[k].item(), paths=named))
+    for k in sorted(range(len(edges)), key=lambda k: -abs(edges[k].value))[:CHECKED_EDGES]:
+        (changed,) = _without(before, sources[edges[k].source][None])
+        position, place = targets[edges[k].target].tolist()
+        row = after.layer.rows(after.active.indices[position, place])
+        lost = row @ (inner[-1] - chain.activations(changed)[-1][0])[position]
+        edges[k] = edges[k].model_copy(update={"measured": lost.item()})
     return tuple(edges)
 
 
-@torch.no_grad()
-def _loss_without(
-    network: Network, state: _State, position: int, place: int, inputs: Tensor, target: int
-) -> float:
-    """Loss of the target when one feature at one position is set to 0, or to its baseline."""
-    f, index = state.f[None], state.layer.source_index
-    changed = f.clone()
-    changed[0, position] -= state.vectors[position, place]
-    before = _value(network, f, index, inputs, target)
-    return (before - _value(network, changed, index, inputs, target)).item()
+def agreement(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Share of predictions with the sign of the measurement, and Spearman's correlation; nan for none."""
+    x, y = torch.tensor(pairs, dtype=torch.float64).reshape(-1, 2).T
+    return (x.sign() == y.sign()).double().mean().item(), spearman(x, y)
 
 
 def spearman(x: Tensor, y: Tensor) -> float:

@@ -25,7 +25,7 @@ variance.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -213,34 +213,36 @@ def evidence(
     feature: Feature, shares: Mapping[TokenKind, TokenShare], name: Callable[[int], str], isolated: bool
 ) -> tuple[Evidence, ...]:
     """Evidence of all kinds about a feature, the largest share first."""
-    entries: list[tuple[EvidenceKind, str, float]] = []
+    entries: list[Evidence] = []
+
+    def add(kind: EvidenceKind, text: str, share: float, **known: Any) -> None:
+        entries.append(Evidence(kind=kind, text=text, share=share, **known))
+
     if isolated:
-        entries.append(("variance", "variance of the norm", 1.0))
+        add("variance", "variance of the norm", 1.0)
     left = 1.0
     if feature.positions is not None:
         left = 1 - feature.positions.share
-        entries.append(("position", _position(feature.positions.means), feature.positions.share))
+        add("position", _position(feature.positions.means), feature.positions.share)
     if feature.fourier is not None:
-        entries.append(("fourier", feature.fourier.terms[0].text, left * feature.fourier.share))
+        add("fourier", feature.fourier.terms[0].text, left * feature.fourier.share)
     if feature.classes is not None:
-        best, area = _separated_class(feature.classes)
-        entries.append(("class", f"{'' if area >= 0.5 else 'not '}{best}", feature.classes.explained))
+        best, area = separated_class(feature.classes)
+        add("class", f"{'' if area >= 0.5 else 'not '}{best}", feature.classes.explained)
     for kind, share in shares.items():
         if share.tokens:
             text = FORMS[kind].format(_quoted([name(token) for token in share.tokens]))
-            entries.append((kind, text, share.named))
+            known = {"place": kind, "low": share.low}
+            add(kind, text, share.named, tokens=share.tokens, **known)
             if kind in IDENTITIES:
                 ends = [visible(name(token)) for token in (*share.tokens[:1], *share.opposite)]
                 scale = " … ".join(f"“{end}”" for end in (reversed(ends) if share.low else ends))
-                entries.append(("identity", f"{IDENTITIES[kind]}: {scale}", share.share))
+                named = {"tokens": share.tokens[:1], "opposite": share.opposite}
+                add("identity", f"{IDENTITIES[kind]}: {scale}", share.share, **named, **known)
     for effect, moved in zip(OUTPUT_KINDS, (feature.effects, feature.mean_effects), strict=True):
         if moved is not None and moved.share > 0:
-            entries.append((effect, promoted(moved), moved.share))
-    entries.sort(key=lambda entry: -entry[2])
-    low = {kind for kind, share in shares.items() if share.low}
-    return tuple(
-        Evidence(kind=kind, text=text, share=share, low=kind in low) for kind, text, share in entries
-    )
+            add(effect, promoted(moved), moved.share)
+    return tuple(sorted(entries, key=lambda entry: -entry.share))
 
 
 def label(feature: Feature, examples: records.FeatureExamples | None) -> str:
@@ -251,45 +253,66 @@ def label(feature: Feature, examples: records.FeatureExamples | None) -> str:
         return feature.fourier.text
     if best is not None and best.kind == "variance":
         return best.text
-    response = _response(feature.evidence)
-    if feature.classes is not None and (response is None or response.kind == "class"):
-        name, area = _separated_class(feature.classes)
+    said = response(feature.evidence)
+    if feature.classes is not None and (said is None or said.kind == "class"):
+        name, area = separated_class(feature.classes)
         return f"{'' if area >= 0.5 else 'not '}“{name}” (AUROC {max(area, 1 - area):.2f})"
     parts = []
-    if response is not None:
-        parts.append(f"{'low: ' if response.low else ''}{_cut(response.text)} {response.share:.0%}")
-    moved = feature.mean_effects or feature.effects
-    few = feature.effects is not None and feature.effects.share >= MIN_SHARE
-    if moved is not None and (few or moved.contrast >= MIN_CONTRAST):
-        side = moved.down if response is not None and response.low else moved.up
-        parts.append(promoted(moved) if response is None else f"promotes “{visible(side[0].name)}”")
+    if said is not None:
+        low = said.low and said.kind != "identity"  # whose text runs from high to low
+        parts.append(f"{'low: ' if low else ''}{_cut(said.text)} {said.share:.0%}")
+    if moved := promotion(feature):
+        side = moved.down if said is not None and low else moved.up
+        parts.append(promoted(moved) if said is None else f"promotes “{visible(side[0].name)}”")
     if parts:
         return ", ".join(parts)
     example = _example(examples)
     return f"{NO_DESCRIPTION}, e.g. {example}" if example else NO_DESCRIPTION if feature.evidence else ""
 
 
-def _response(evidence: Sequence[Evidence]) -> Evidence | None:
+def promotion(feature: Feature) -> records.Effects | records.MeanEffects | None:
+    """What a feature does to the outputs, where the one that it moves most stands out."""
+    moved = feature.mean_effects or feature.effects
+    few = feature.effects is not None and feature.effects.share >= MIN_SHARE
+    return moved if moved is not None and (few or moved.contrast >= MIN_CONTRAST) else None
+
+
+def response(evidence: Sequence[Evidence]) -> Evidence | None:
     """What a feature responds to, where that can be said: named if possible, else by its identity."""
-    limits: dict[str, float] = dict.fromkeys(KINDS, MIN_NAMED_SHARE)
     known = [
         item
         for item in evidence
-        if item.kind not in OUTPUT_KINDS and item.share >= limits.get(item.kind, MIN_SHARE)
+        if item.kind not in OUTPUT_KINDS
+        and item.share >= (MIN_NAMED_SHARE if item.kind in KINDS else MIN_SHARE)
     ]
     # sorted by share; the identity of a token is said where nothing shorter can be
     return min(known, key=lambda item: item.kind == "identity", default=None)
 
 
-def _separated_class(classes: records.ClassStatistics) -> tuple[str, float]:
+def separated_class(classes: records.ClassStatistics) -> tuple[str, float]:
     """(name, AUROC) of the class that the feature separates best."""
     pairs = zip(classes.names, classes.auroc, strict=True)
     return max(pairs, key=lambda pair: max(pair[1], 1 - pair[1]))
 
 
 def promoted(effects: records.Effects | records.MeanEffects) -> str:
-    """Text of the outputs that a feature pushes up and down most."""
-    return f"promotes “{visible(effects.up[0].name)}” over “{visible(effects.down[0].name)}”"
+    """Text of the outputs that a feature pushes up and down most, as far as both stand out."""
+    up, down = ([f"“{visible(push.name)}”" for push in side] for side in outstanding_pushes(effects))
+    return (
+        f"promotes {up[0]} over {down[0]}"
+        if up and down
+        else "".join([f"promotes {name}" for name in up] + [f"suppresses {name}" for name in down])
+    )
+
+
+def outstanding_pushes(
+    effects: records.Effects | records.MeanEffects,
+) -> tuple[Sequence[records.Push], Sequence[records.Push]]:
+    """The output that a feature raises most and the one it lowers most, less one that moves far less."""
+    up, down = effects.up[0], effects.down[0]
+    largest = max(abs(up.value), abs(down.value))
+    first, second = ([push] if 2 * abs(push.value) >= largest else [] for push in (up, down))
+    return first, second
 
 
 def _position(means: Sequence[float]) -> str:

@@ -137,7 +137,13 @@ class Evidence(Record):
     """Share of the feature's variance that is explained by what the text names, adjusted for the number of
     groups; of what it does, share of its squared effect on all outputs."""
     low: bool = False
-    """Whether the feature is low for the tokens that the text names, not high."""
+    """Whether the feature is low for the tokens that the text names first, not high."""
+    place: TokenKind | None = None
+    """Where the tokens are that the text is about."""
+    tokens: tuple[int, ...] = ()
+    """The tokens that the text names, as numbers."""
+    opposite: tuple[int, ...] = ()
+    """The token at the other end of a feature that depends on the identity of tokens."""
 
 
 class Feature(Record):

@@ -10,6 +10,7 @@ from interbasis.analysis.dictionaries.descriptions import (
     description_text,
     feature_texts,
 )
+from interbasis.analysis.dictionaries.paths import EdgePaths, PathStrength
 from interbasis.analysis.dictionaries.trace import DictionaryTrace
 from interbasis.analysis.dictionaries.workspace import DictionaryWorkspace
 from interbasis.analysis.stages.modules import ModulesResult
@@ -50,6 +51,8 @@ def tables(result: Record, workspace: DictionaryWorkspace) -> Iterator[ResultTab
         return check_tables(result)
     if isinstance(result, DictionaryAblation):
         return ablation_tables(result)
+    if isinstance(result, EdgePaths):
+        return path_tables(result)
     if isinstance(result, ModulesResult):
         return iter(module_tables(result))
     assert isinstance(result, SteerResult)
@@ -82,19 +85,21 @@ def trace_tables(trace: DictionaryTrace, known: DescriptionsResult | None) -> It
     for layer in trace.layers:
         rows = [
             (f"#{node.feature}", name(trace.tokens[node.position]), f"{node.effect:+.3f}",
-             "" if node.measured is None else f"{node.measured:+.3f}",
+             f"{node.gradient:+.3f}",
              texts.get((layer.place, node.feature), ""))
             for node in layer.nodes[:FEATURES_SHOWN]
         ]  # fmt: skip
-        rest = ", ".join(f"{kind} {value:+.2f}" for kind, value in layer.effects.items())
+        rest = ", ".join(f"{kind} {value:+.2f}" for kind, value in layer.gradients.items())
         count = f"{len(layer.nodes)} nodes of {layer.active} active features"
-        title = f"{layer.place}: {count}; total effects: {rest}"
-        head = ("feature", "at", "effect", "measured", "description")
+        title = f"{layer.place}: {count}; gradient times activation: {rest}"
+        head = ("feature", "at", "effect", "to first order", "description")
         yield ResultTable.from_cells(title, head, rows, text=("at", "description"))
     yield (
-        f"Next token {name(trace.target)}. Set to 0, or to their mean, one at a time, "
-        f"{trace.sign_agreement:.0%} of the checked nodes move its logit in the predicted direction (rank "
-        f"correlation {trace.correlation:.2f})."
+        f"Next token {name(trace.target)}. An effect is what its logit loses, as measured, when the feature "
+        "is set to 0 there, or to its mean if it is usually active. Of the checked edges "
+        f"{trace.sign_agreement:.0%} have the sign of what taking out the source does to the target (rank "
+        f"correlation {trace.correlation:.2f}); gradients have the sign of the effect at "
+        f"{trace.gradient_sign_agreement:.0%} of the nodes ({trace.gradient_correlation:.2f})."
     )
 
 
@@ -115,6 +120,25 @@ def ablation_tables(result: DictionaryAblation) -> Iterator[ResultTable | str]:
         "Dropped edges are at their mean where the target is active; which features are active stays as it "
         "is. A dash: not even all stored edges pass, or it was not asked for.",
         text=("to",),
+    )
+
+
+def path_tables(result: EdgePaths) -> Iterator[ResultTable | str]:
+    """The strongest heads of an edge, by path."""
+
+    def cell(strength: PathStrength) -> str:
+        return f"{strength.rms:.3g} ({strength.mean:+.3g})"
+
+    heads = sorted(result.heads, key=lambda head: -max(head.value.rms, head.key.rms, head.query.rms))
+    rows = [(f"head {h.head}", cell(h.value), cell(h.key), cell(h.query)) for h in heads[:FEATURES_SHOWN]]
+    yield ResultTable.from_cells(
+        f"{result.source} → {result.target}, {result.tokens:,} tokens: {cell(result.total)}, past attention "
+        f"{cell(result.skip)}",
+        ("", "value", "key", "query"),
+        rows,
+        "Root mean square and, in brackets, mean over the tokens where the target is active and the source "
+        "is, there or earlier. Value: what is moved; key: why it is attended to; query: why the token "
+        "attends.",
     )
 
 

@@ -43,7 +43,7 @@ const BOUNDS = {
 };
 
 const CHOICES = {
-  tab: ["graph", "prompts", "pinned", "curves", "about"],
+  tab: ["graph", "prompts", "pinned", "curves", "differences", "about"],
   by: ["count", "share", "needed"],
   scale: ["square", "plain", "root", "log"],
   output: ["show", "merge", "hide"],
