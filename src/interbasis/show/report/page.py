@@ -8,9 +8,11 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from interbasis.base.errors import InterbasisError
 from interbasis.base.files import check_writable, make_folder, write_text_atomically
 from interbasis.base.progress import Progress, silent
 from interbasis.base.version import VERSION
+from interbasis.dictionaries.graph import is_dictionary_graph
 from interbasis.show.figures.saving import Format, known_formats, save
 from interbasis.show.html import render
 from interbasis.show.report import tables
@@ -52,6 +54,15 @@ def write_report(runs: Sequence[str | Path], out: str | Path, progress: Progress
     Raises:
         InterbasisError: A run cannot be read, or the folder cannot be written to.
     """
+    if any(map(is_dictionary_graph, runs)):
+        from interbasis.show.dictionaries.report import write_dictionary_report
+
+        if len(runs) > 1:
+            raise InterbasisError(
+                "a report is about one graph between dictionaries; leave out the other runs, or use "
+                "interbasis compare"
+            )
+        return write_dictionary_report(Path(runs[0]), Path(out))
     reported = read_runs(runs)
     folder = _writable_folder(out, "figures").parent
     shown = []
