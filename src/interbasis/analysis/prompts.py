@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from interbasis.analysis.features.contexts import vocabulary
+from interbasis.analysis.features.contexts import ImageRendering, Presentation, vocabulary
 from interbasis.base.errors import InterbasisError
 from interbasis.data.batches import Batches
 from interbasis.graph.interaction_graph import InteractionGraph
@@ -24,9 +24,11 @@ class Prompt:
     """One sample, and what its tokens and the model's outputs are called."""
 
     text: str
-    inputs: Tensor  # [positions], or one row of numbers
+    inputs: Tensor  # [positions], [positions, width], an image, or one row of numbers
     names: Sequence[str] | None = None
     encode: Callable[[str], list[int]] | None = None
+    picture: str | None = None
+    """The sample as a PNG data URI, where it is a picture."""
 
     def output_name(self, output: int) -> str:
         """Return the name of an output; its number where it has no name."""
@@ -55,10 +57,17 @@ def open_prompt(
     if sample >= len(batches):
         raise InterbasisError(f"the data have samples 0 to {len(batches) - 1}, received {sample}")
     row = next(batches.chunks(1, sample))[1][0]
-    names = token_names(workspace, folder) or tuple(getattr(samples, "classes", ())) or None
+    names = (
+        token_names(workspace, folder)
+        or workspace.network.class_names
+        or getattr(samples, "classes", None)
+        or None
+    )
     is_text = not row.is_floating_point() and names is not None and workspace.network.predicts_next
     text = "".join(names[int(token)] for token in row) if is_text and names else f"sample {sample}"
-    return Prompt(text, row, names)
+    rendering = Presentation.from_data(workspace.network, samples, batches).rendering
+    picture = rendering.picture(row) if isinstance(rendering, ImageRendering) else None
+    return Prompt(text, row, names, picture=picture)
 
 
 def _from_text(workspace: "OpenedRun", text: str, folder: str) -> Prompt:
@@ -85,9 +94,8 @@ def _from_text(workspace: "OpenedRun", text: str, folder: str) -> Prompt:
 def token_names(workspace: "OpenedRun", folder: str) -> Sequence[str] | None:
     """Return the texts of a model's tokens or outputs, from the folder of a tokenizer; None without one."""
     names = workspace.network.token_names or (vocabulary(Path(folder)) if folder else [])
-    output = workspace.network.output_layer
     # a model may have more outputs than its tokenizer has tokens
-    more = range(len(names), output.width - output.first_coordinate)
+    more = range(len(names), workspace.network.output_count)
     return [*names, *map(str, more)] if names else None
 
 

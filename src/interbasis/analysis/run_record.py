@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
+from interbasis.analysis.shown_labels import LabelsResult
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.controls import ControlsResult
 from interbasis.analysis.stages.curves import CurvesResult
@@ -37,6 +38,8 @@ class RunRecord:
     modules: ModulesResult | None = None
     features: FeaturesResult | None = None
     examples: ExamplesResult | None = None
+    labels: LabelsResult | None = None
+    """Descriptions of features that were shown and are not among ``features``."""
     traces: dict[str, TraceResult] = field(default_factory=dict)
     """Traces that were asked for, by name."""
     traces_left_out: int = 0
@@ -106,6 +109,7 @@ def read_results(
         modules=read(ModulesResult),
         features=read(FeaturesResult),
         examples=read(ExamplesResult),
+        labels=read(LabelsResult),
         traces=traces,
         traces_left_out=len(names[len(names) if max_traces is None else max_traces :]),
         unreadable=tuple(problems),

@@ -28,7 +28,7 @@ from interbasis.data.batches import Data
 from interbasis.data.samples import Split
 from interbasis.dictionaries.graph import DictionaryGraph
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.graph.named_sources import NamedSources
+from interbasis.graph.named_sources import NamedSources, located
 from interbasis.graph.store import graph_digest
 from interbasis.graph.trust import require_same_data, require_trust
 from interbasis.network.hooks import layer_name
@@ -57,7 +57,7 @@ class OpenedRun:
     """The network, where it was given; default: that of the model."""
     given_model: "Model | None" = None
     """The model, where it was opened by name already."""
-    model_name: str = ""
+    model_spec: str = ""
     """A model by name, in place of the one that the run names."""
     train_data: Data | None = None
     """Data given in Python; None where they follow from the model and the build."""
@@ -77,7 +77,7 @@ class OpenedRun:
     """Tensors that go with these results."""
 
     def __post_init__(self) -> None:
-        if self.given_network is not None or self.model_name:
+        if self.given_network is not None or self.model_spec:
             _ = self.network  # a network that does not fit is refused at once
 
     @cached_property
@@ -91,15 +91,18 @@ class OpenedRun:
 
         if self.given_model is not None or self.given_network is not None:
             return self.given_model
-        name = self.model_name or self.graph.provenance.model
+        name = self.model_spec or self.graph.provenance.model
         if not name:
             raise InterbasisError(
                 f"{self.folder or 'this graph'} was built in Python and does not name its model; add "
                 "--model, or open it with interbasis.open_run(folder, network, data)"
             )
-        if not self.model_name:
-            self._require_trust("model")
-        return open_model(name, self.memory)
+        if self.model_spec:
+            return open_model(name, self.memory)
+        folder = self.graph.provenance.naming_folder(self.folder)
+        found = located(name, folder)
+        self._require_trust("model")
+        return open_model(found, self.memory, folder)
 
     @cached_property
     def network(self) -> Network:
@@ -114,12 +117,13 @@ class OpenedRun:
             network = self.model.network
         network = self.part(network)
         if network.fingerprint() != self.graph.provenance.model_fingerprint:
-            name = self.model_name or self.graph.provenance.model or "the network"
+            name = self.model_spec or self.graph.provenance.model or "the network"
             raise InterbasisError(
                 f"{name} is not the model that {self.folder or 'this graph'} was built for: the weights "
                 "differ; open the checkpoint of the build, or build again"
             )
-        return network
+        provenance = self.graph.provenance
+        return network.named(provenance.model_name, provenance.class_names, provenance.feature_names)
 
     def part(self, network: Network) -> Network:
         """Return the part of a model's network that the graph is of."""
@@ -137,7 +141,7 @@ class OpenedRun:
         Where it was built on the first N samples, those are the first N of the split, or all if it has fewer.
         """
         from interbasis.graph.named_models import at_one_commit, first_samples
-        from interbasis.graph.named_sources import split_options
+        from interbasis.graph.named_sources import join_options, split_options
 
         if spec is None and self.train_data is not None:
             return self.train_data if split == "train" or self.test_data is None else self.test_data
@@ -147,15 +151,19 @@ class OpenedRun:
                 "this graph was built in Python and does not name its data; give them when it is opened, "
                 "interbasis.open_run(folder, network, data)"
             )
+        stored = request.data if spec is None and request else None
+        found = located(stored, self.graph.provenance.naming_folder(self.folder)) if stored else None
         if spec is None:
             self._require_trust("data")
-        if spec is not None or not request or not request.data:
+        if stored is None or found is None:
             whole, samples = model.open_data(spec, split), 0
         else:
-            name, options = split_options(request.data)
+            name, options = split_options(found)
             samples = int(options.pop("samples", 0))
-            named = ",".join([name, *(f"{k}={v}" for k, v in options.items())])
-            whole = model.open_data(named, split, samples or None)
+            whole = model.open_data(join_options(name, options), split, samples or None)
+            if found != stored:  # results name the data as the run does
+                given, named = split_options(stored)
+                whole = replace(whole, spec=join_options(given, {k: named[k] for k in options}))
         whole = at_one_commit(whole, self.team, lambda spec: model.open_data(spec, split, samples or None))
         data = first_samples(whole, min(samples, len(whole))) if samples else whole
         if spec is None and split == "train":
@@ -225,7 +233,7 @@ class OpenedRun:
         if self.built_here or not NamedSources.from_provenance(provenance, "").unsafe([kind]):
             return
         digest = self.digest or ("" if self.folder is None else graph_digest(self.folder))
-        require_trust(self.folder, NamedSources.from_provenance(provenance, digest), [kind])
+        require_trust(self.folder, NamedSources.from_provenance(provenance, digest, self.folder), [kind])
 
 
 @dataclass(eq=False, kw_only=True, repr=False)

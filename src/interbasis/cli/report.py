@@ -19,7 +19,7 @@ class ReportResult(Record):
 
 def report(
     *runs: Annotated[Path, Parameter(help="Folders of runs, side by side in the report.")],
-    out: Annotated[Path, Parameter(help="Folder for report.html and show/figures/.")],
+    out: Annotated[Path, Parameter(help="Folder for report.html and figures/.")],
     as_json: common.AsJson = False,
 ) -> None:
     """Write a report: the numbers, the figures, and what may be claimed from them.

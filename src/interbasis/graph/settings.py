@@ -1,9 +1,10 @@
 """Settings of a build: frozen, complete, and refusing unknown names."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator
 
 from interbasis.base.records import Basis, Dtype, Method, NonEmptyNames, Record
 
@@ -14,6 +15,22 @@ if TYPE_CHECKING:
     from interbasis.numerics.linalg import Floor
     from interbasis.numerics.random_signs import Sources
 
+
+def _counts(value: object) -> object:
+    """Numbers of a text, separated by commas; a single number."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(","))
+    return (value,) if isinstance(value, int) else value
+
+
+def _increasing(counts: tuple[int, ...]) -> tuple[int, ...]:
+    if not counts or counts[0] < 2 or any(a >= b for a, b in pairwise(counts)):
+        raise ValueError("expected totals after each round: increasing numbers, the first at least 2")
+    return counts
+
+
+Counts = Annotated[tuple[int, ...], BeforeValidator(_counts), AfterValidator(_increasing)]
+"""Totals after each round, increasing."""
 
 RankedBy = Literal["lambda", "variance"]
 
@@ -67,6 +84,10 @@ MAX_THREADS = 1024
 """The C library ends a process that asks for more threads than the system gives it."""
 
 
+JACOBIAN_GROUPS = 8
+"""Independent estimates of a Gram of Jacobians where samples are drawn."""
+
+
 class BuildConfig(Record):
     """The settings of `interbasis.build`, all of them with their defaults."""
 
@@ -86,6 +107,9 @@ class BuildConfig(Record):
     jacobian_queries: int | None = Field(None, ge=2)
     """Query positions sampled per sequence in attention's Jacobians; default: all. The estimate is unbiased
     and comes with errors of Λ, in the layers before the attention, too."""
+    jacobian_samples: int | None = Field(None, ge=2)
+    """Samples, drawn at random, over which attention's Jacobians are averaged; default: all. Comes with
+    errors of Λ, as sampled queries do."""
     isolate: bool = True
     """Keep a layer norm's variance as a feature of its own, out of the decompositions, as in the paper."""
     skip_positions: int = Field(0, ge=0)
@@ -106,6 +130,9 @@ class BuildConfig(Record):
     """Sets of random signs per group."""
     edge_positions: int | None = Field(None, ge=1)
     """Output positions sampled per sequence, with an edge group; default: all."""
+    edge_samples: Counts | None = None
+    """Samples, drawn at random, over which edges are averaged, with errors; several numbers, separated by
+    commas, are totals after each round. Default: all."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Random seed."""
     dtype: Dtype | None = None
@@ -130,6 +157,11 @@ class BuildConfig(Record):
     def kind(self) -> BasisKind:
         """Description of the chosen basis."""
         return BASIS_KINDS[self.basis]
+
+    @property
+    def eigenvalue_degrees(self) -> int:
+        """Degrees of freedom of every error of Λ: those of the estimates that it is the spread of."""
+        return min(JACOBIAN_GROUPS, self.jacobian_samples or 2) - 1
 
     @property
     def variance_floor(self) -> "Floor":
@@ -178,6 +210,8 @@ class BuildRequest(BuildConfig):
 
     model: str
     """modadd[:PATH], cifar10-conv[:PATH], mlp:PATH, hf:FOLDER-OR-HUB-ID or python:MODULE:FUNCTION."""
+    model_name: str | None = None
+    """Name of the model on pages and in reports; default: the class of a traced module, else MODEL."""
     data: str | None = None
     """Data of the basis; default: what the model was trained on."""
     jacobian_data: str | None = None

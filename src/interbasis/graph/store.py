@@ -118,7 +118,7 @@ def _write(graph: InteractionGraph, entries: list[Entry], folder: Path, signed: 
 
 def sign_names(folder: Path, provenance: Provenance, digest: str) -> None:
     """Sign the model and data that a graph names, since this user named them."""
-    sources = NamedSources.from_provenance(provenance, digest)
+    sources = NamedSources.from_provenance(provenance, digest, folder)
     if not sources.unsafe():
         return
     try:

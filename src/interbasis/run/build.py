@@ -1,6 +1,6 @@
 """`interbasis.build`: from a network and data to a run in memory."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -32,6 +32,7 @@ def build(
     relative_threshold: float | None = None,
     jacobian_sources: int | None = None,
     jacobian_queries: int | None = None,
+    jacobian_samples: int | None = None,
     isolate: bool = True,
     skip_positions: int = 0,
     norm_limit: float | None = None,
@@ -41,9 +42,13 @@ def build(
     edge_group: int | Literal["positions"] | None = None,
     edge_sources: int = 2,
     edge_positions: int | None = None,
+    edge_samples: int | Sequence[int] | None = None,
     seed: int = 0,
     dtype: Dtype | None = None,
     model: str = "",
+    model_name: str = "",
+    class_names: Sequence[str] = (),
+    feature_names: Sequence[str] = (),
     resume: str | Path | None = None,
     restart: bool = False,
     memory: int | str | None = None,
@@ -73,6 +78,8 @@ def build(
         jacobian_sources: Stochastic sources over output positions where no closed form is known; default:
             exact.
         jacobian_queries: Query positions sampled per sequence in attention's Jacobians; default: all.
+        jacobian_samples: Samples, drawn at random, over which attention's Jacobians are averaged; default:
+            all.
         isolate: Keep a layer norm's variance as a feature of its own, out of the decompositions.
         skip_positions: Number of positions at the start of every sequence that are left out of all sums.
         norm_limit: Leave out tokens whose norm exceeds this many times the median of their layer; 0 leaves
@@ -83,10 +90,15 @@ def build(
         edge_group: Tokens per group of stochastic sources for edges, or "positions"; default: exact.
         edge_sources: Sets of random signs per group.
         edge_positions: Output positions sampled per sequence, with an edge group; default: all.
+        edge_samples: Samples, drawn at random, over which edges are averaged; several numbers are totals
+            after each round. Default: all.
         seed: Random seed.
         dtype: "float64" or "float32", in which the network computes; default: float32 for Hugging Face
             models, else float64. Sums and decompositions are always float64.
-        model: A name to remember the model by.
+        model: A model by name, as the command line spells it, by which the run finds its model again.
+        model_name: Name of the model on pages and in reports; default: the class of a traced module.
+        class_names: Names of the outputs, in their order; kept in the run and shown in place of numbers.
+        feature_names: Names of the inputs, such as the columns of a table; likewise.
         resume: The folder that the run will be saved in. Work is stored there while it lasts: a build that
             was killed resumes when it is called again, and ends with the same graph bit for bit.
         restart: Discard unfinished work that was begun with other settings instead of refusing it.
@@ -104,10 +116,11 @@ def build(
     """
     config = BuildConfig.validated(
         basis=basis, rotate_last=rotate_last, threshold=threshold, relative_threshold=relative_threshold,
-        jacobian_sources=jacobian_sources, jacobian_queries=jacobian_queries, isolate=isolate,
-        skip_positions=skip_positions, norm_limit=norm_limit, isolate_largest=isolate_largest,
-        edge_method=edge_method, edge_points=edge_points, edge_group=edge_group, edge_sources=edge_sources,
-        edge_positions=edge_positions, seed=seed, dtype=dtype,
+        jacobian_sources=jacobian_sources, jacobian_queries=jacobian_queries,
+        jacobian_samples=jacobian_samples, isolate=isolate, skip_positions=skip_positions,
+        norm_limit=norm_limit, isolate_largest=isolate_largest, edge_method=edge_method,
+        edge_points=edge_points, edge_group=edge_group, edge_sources=edge_sources,
+        edge_positions=edge_positions, edge_samples=edge_samples, seed=seed, dtype=dtype,
     )  # fmt: skip
     resources = Resources.validated(cache_gigabytes=cache_gigabytes, memory=memory, device=device)
     if not isinstance(network, Network):
@@ -115,6 +128,7 @@ def build(
             f"expected an interbasis Network, received {type(network).__name__}; make one with "
             "interbasis.from_torch(module)"
         )
+    network = network.named(model_name, class_names, feature_names)
     execution = Execution(
         resources=resources,
         folder=None if resume is None else Path(resume),

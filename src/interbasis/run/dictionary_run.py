@@ -429,7 +429,7 @@ def open_dictionary_run(
     team = torchrun_team()
     graph, digest = load_identified_graph(folder)
     return DictionaryRun(
-        graph=graph, folder=folder, digest=digest, given_network=network, model_name=model or "",
+        graph=graph, folder=folder, digest=digest, given_network=network, model_spec=model or "",
         train_data=data, test_data=test_data, given_dictionaries=dictionaries or {},
         progress=progress if team.is_first else False, team=team,
     )  # fmt: skip

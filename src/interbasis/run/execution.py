@@ -1,5 +1,6 @@
 """Execution of a build: device, processes, blocks, memory, the folder of unfinished work."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -73,7 +74,9 @@ def execute(network: Network, data: BuildData, config: BuildConfig, execution: E
         except EmptyLayersError:
             executor.checkpoints.finish(keeps_run=False)
             raise
-    names = {"model": execution.model, "request": execution.request}
+    names: dict[str, object] = {"model": execution.model, "request": execution.request}
+    if execution.request is not None and execution.folder is not None:
+        names["working_folder"] = os.path.relpath(os.curdir, execution.folder)
     return replace(graph, provenance=graph.provenance.model_copy(update=names))
 
 

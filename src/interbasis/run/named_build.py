@@ -13,6 +13,7 @@ from interbasis.data.samples import Samples
 from interbasis.graph import store
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.named_models import Model, at_one_commit, open_model
+from interbasis.graph.named_sources import split_options, with_relative_names
 from interbasis.graph.settings import BuildRequest
 from interbasis.graph.trust import trust
 from interbasis.lib.build_data import BuildData
@@ -62,7 +63,7 @@ def build_by_name(
         if not overwrite and _is_run(folder, team):  # built by another command a moment ago
             graph, digest = _built_already(folder, wanted, network.fingerprint(), remedy)
         else:
-            execution = Execution(resources, folder, overwrite, progress, team, request.model, resolved)
+            execution = Execution(resources, folder, overwrite, progress, team, resolved.model, resolved)
             graph = execute(network, prepared.data, request.settings, execution)
             if team.is_first:
                 store.save(graph, folder, signed=True)
@@ -121,8 +122,11 @@ def prepare(request: BuildRequest, memory: int | None = None, team: Team = ALONE
     specs = {"data": data.spec} | {
         name: other.spec for name, other in other_data.items() if other is not None
     }
-    resolved = request.model_copy(update=specs | {"threads": torch.get_num_threads()})
+    resolved = with_relative_names(request.model_copy(update=specs | {"threads": torch.get_num_threads()}))
     network = model.network.between(request.layers) if request.layers else model.network
+    named = "classes" in split_options(data.spec)[1]
+    known = data.classes if named or len(data.classes) == network.output_count else ()
+    network = network.named(request.model_name or "", known)
     return Prepared(model, network, BuildData.from_data(data, **other_data), resolved)
 
 

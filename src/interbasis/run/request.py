@@ -15,7 +15,7 @@ from typing import Any
 
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.named_models import open_data
-from interbasis.graph.named_sources import DATA, NamedSources
+from interbasis.graph.named_sources import DATA, NamedSources, located
 from interbasis.graph.settings import BuildRequest
 from interbasis.graph.store import CONFIG, FORMAT, GraphHeader, read_header
 from interbasis.graph.trust import require_same_data, require_trust, trust
@@ -56,9 +56,11 @@ def requested(
     run, values = config if config.is_dir() else config.parent, _header_values(read, config)
     if trusted:
         trust(run)
-    sources = NamedSources.from_provenance(read.provenance, read.tensors.sha256)
+    sources = NamedSources.from_provenance(read.provenance, read.tensors.sha256, run)
     open_by_name = [name for name in DATA if name not in settings and values.get(name)]
     require_trust(run, sources, [*open_by_name, *([] if "model" in settings else ["request.model"])])
+    for name in [*open_by_name, *([] if "model" in settings else ["model"])]:
+        values[name] = located(values[name], sources.folder)
     for name in open_by_name if same_data else ():
         require_same_data(open_data(values[name]), read.provenance, run, kind=name)
     return make_request({**values, **settings})

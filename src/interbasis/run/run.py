@@ -1,12 +1,15 @@
 """`Run`: a graph with its network, its data and its results, and a method for every analysis and output."""
 
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from torch import Tensor
 
 from interbasis.analysis.workspace import Workspace
+from interbasis.base.errors import InterbasisError
 from interbasis.base.memory import parse_bytes, return_freed_memory
 from interbasis.base.progress import Progress
 from interbasis.base.records import Basis, Method, Metric, Record
@@ -21,8 +24,11 @@ from interbasis.graph.store import load_identified, save
 from interbasis.network.network import Network
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from interbasis.analysis.ablation.masked_pass import Masks
     from interbasis.analysis.compare import Comparison
+    from interbasis.analysis.features.records import FeatureExamples
     from interbasis.analysis.stages.ablate import AblationResult
     from interbasis.analysis.stages.controls import ControlsResult
     from interbasis.analysis.stages.curves import CurvesResult
@@ -33,8 +39,11 @@ if TYPE_CHECKING:
     from interbasis.analysis.summary import RunSummary
     from interbasis.dictionaries.dictionary import Dictionary
     from interbasis.show.figures.saving import Format
+    from interbasis.show.html import HtmlPage
 
 Request = TypeVar("Request", bound=Record)
+RUN_PARTS = ("graph", "network", "data", "folder")
+"""Attributes of a workspace that users of a run read."""
 
 
 def _request(kind: type[Request], arguments: dict[str, Any]) -> Request:
@@ -76,7 +85,12 @@ class Run(Workspace):
             InterbasisError: The graph holds NaN, the folder holds something else than a run, or it cannot be
                 written.
         """
-        self.digest = save(self.graph, folder, signed=self._named_by_this_user())
+        named_in = self.graph.provenance.naming_folder(self.folder)
+        signed = self._named_by_this_user()
+        if named_in is not None:
+            update = {"working_folder": os.path.relpath(named_in, folder)}
+            self.graph = replace(self.graph, provenance=self.graph.provenance.model_copy(update=update))
+        self.digest = save(self.graph, folder, signed=signed)
         self.folder = Path(folder)
         for stem, result in self.results.items():
             self.store(result, self.tensors.get(stem))
@@ -87,7 +101,7 @@ class Run(Workspace):
         """Whether this user named the model and data: the run was built here, or it is signed."""
         if self.built_here or self.folder is None or self.digest is None:
             return self.built_here
-        sources = NamedSources.from_provenance(self.graph.provenance, self.digest)
+        sources = NamedSources.from_provenance(self.graph.provenance, self.digest, self.folder)
         return standing(self.folder, sources.content, sources.places) == "signed"
 
     def summary(self) -> "RunSummary":
@@ -294,25 +308,30 @@ class Run(Workspace):
         prompt: str | None = None,
         *,
         sample: int | None = None,
+        samples: int | None = None,
+        directions: int = 20,
         data: str | None = None,
         start: int = 0,
         top: int = 10,
         tokens: int = 20,
     ) -> "SteerResult":
-        """Change a feature on one prompt and compare the outputs before and after.
+        """Change a feature, on one prompt or over many samples, and compare the outputs before and after.
 
         Args:
             feature: The feature, as LAYER:NUMBER.
             by: How much is added at every position, in standard deviations over the data of the build.
             prompt: Text, for a model with a tokenizer.
             sample: A sample of the data, instead of a prompt.
-            data: Data to take the sample from, by name; default: what the run was built on.
+            samples: Number of samples over which changes are averaged, instead of a prompt; the feature's
+                label is tested on them.
+            directions: Number of random directions of the same length that a label is tested beside.
+            data: Data to take samples from, by name; default: what the run was built on.
             start: The first position that is changed.
-            top: Outputs shown: those that change most.
+            top: Outputs shown: those whose probability changes most, the most likely ones among them.
             tokens: Length of the continuations of a language model, in tokens.
 
         Returns:
-            The outputs that change most, and continuations with and without the change.
+            The outputs that change most; continuations with and without the change, or tests of the label.
         """
         from interbasis.analysis.stages import steer
 
@@ -338,46 +357,124 @@ class Run(Workspace):
             return ablate_edges(self.network, self.graph, inputs, edges or {})
         return ablate_nodes(self.network, self.graph, inputs, nodes)
 
-    def compare(self, other: "Run | str | Path") -> "Comparison":
-        """Compare with another run of the same model, both saved: features, edges, ablation, modules."""
-        from interbasis.analysis.compare import compare
-
-        return compare(self._saved(), other if isinstance(other, str | Path) else other._saved())
-
-    def to_html(self, file: str | Path) -> Path:
-        """Write the run as one HTML page that works from disk, with all its results.
+    def compare(self, other: "Run | str | Path", data: Data | None = None) -> "Comparison":
+        """Compare with another run, both saved: features, edges, ablation, modules.
 
         Args:
-            file: The file; an older one is replaced.
+            other: A run with the same node layers, of this model or of another one.
+            data: Match features by their correlation over these data, on which both models run; default:
+                match them by what the runs hold (`interbasis.compare`).
 
         Returns:
-            The file.
-        """
-        from interbasis.show.viewer import write_run
+            Both runs, layer by layer and section by section.
 
-        return write_run(self, file)
+        Raises:
+            InterbasisError: The runs have different node layers, or are not saved.
+        """
+        from interbasis.analysis.compare import compare, compare_on
+
+        if data is None:
+            return compare(self._saved(), other if isinstance(other, str | Path) else other._saved())
+        second = open_run(other) if isinstance(other, str | Path) else other
+        self._saved(), second._saved()
+        return compare_on(self, second, data)
+
+    def examples(self, feature: str) -> "FeatureExamples":
+        """Return the dataset examples of a feature that `features` has described.
+
+        Args:
+            feature: The feature, as LAYER:NUMBER.
+
+        Returns:
+            The examples, which a notebook shows as pictures or as text.
+
+        Raises:
+            InterbasisError: There is no such feature, or it has not been described.
+        """
+        from interbasis.analysis.prompts import parse_feature
+        from interbasis.analysis.stages.features import ExamplesResult
+
+        basis, number = parse_feature(self.graph, feature)
+        stored = self.stored(ExamplesResult)
+        known = {} if stored is None else {row.index: row for row in stored.layers.get(basis.name, ())}
+        if number not in known:
+            described = f"those of {', '.join(map(str, known))}" if known else "none"
+            raise InterbasisError(
+                f"there are no examples of feature {number} of {basis.name!r}, there are {described}; call "
+                "run.features(), with a larger top if need be"
+            )
+        return known[number]
+
+    @overload
+    def to_html(self, file: None = None) -> "HtmlPage": ...
+
+    @overload
+    def to_html(self, file: str | Path) -> Path: ...
+
+    def to_html(self, file: str | Path | None = None) -> "HtmlPage | Path":
+        """Show the run as a page, or write it as one HTML file that works from disk, with all its results.
+
+        Args:
+            file: The file; an older one is replaced. Default: no file is written.
+
+        Returns:
+            The file, or a page that a notebook shows.
+        """
+        from interbasis.show.viewer import run_page, write_run
+
+        return run_page(self) if file is None else write_run(self, file)
 
     def _repr_html_(self) -> str:
         """The run as a page inside a notebook."""
-        from interbasis.show.viewer import run_html
+        return self.to_html()._repr_html_()
 
-        return run_html(self)
+    @overload
+    def report(self, out: None = None) -> "HtmlPage": ...
 
-    def report(self, out: str | Path) -> Path:
-        """Write a report on a saved run: its numbers, its figures, and what may be claimed from them."""
-        from interbasis.show.report import write_report
+    @overload
+    def report(self, out: str | Path) -> Path: ...
 
-        return write_report([self._saved()], out)
+    def report(self, out: str | Path | None = None) -> "HtmlPage | Path":
+        """Show or write a report: the run's numbers, its figures, and what may be claimed from them.
+
+        Args:
+            out: Folder for report.html and its figures. Default: no file is written.
+
+        Returns:
+            The path of report.html, or a page that a notebook shows.
+        """
+        from interbasis.show.report import report_page, write_report
+
+        return report_page([self]) if out is None else write_report([self], out)
+
+    def figure(self, kind: str = "graph", part: int = 0) -> "Figure":
+        """Draw a figure of the report.
+
+        Args:
+            kind: "graph", "required", "curves", "monosemanticity", "classes", "positions" or "spectra".
+            part: Which figure of this kind, where a report has several.
+
+        Returns:
+            A matplotlib figure, which a notebook shows and `interbasis.figures.save` writes.
+
+        Raises:
+            InterbasisError: There is no such figure, since the analysis that it shows was not run.
+        """
+        from interbasis.show.report import draw_figure
+
+        return draw_figure([self], kind, part)
 
     def figures(self, out: str | Path, formats: "Sequence[Format]" = ("svg", "pdf")) -> list[Path]:
-        """Write every figure of a saved run to a folder."""
+        """Write every figure of the run to a folder."""
         from interbasis.show.report import write_figures
 
-        return write_figures([self._saved()], out, formats)
+        return write_figures([self], out, formats)
+
+    def __dir__(self) -> list[str]:
+        """Names that a notebook completes: analyses, what shows them, and the parts of a run."""
+        return sorted({name for name in vars(Run) if not name.startswith("_")} | set(RUN_PARTS))
 
     def _saved(self) -> Path:
-        from interbasis.base.errors import InterbasisError
-
         if self.folder is None:
             raise InterbasisError("this requires a run on disk; call run.save(folder) first")
         return self.folder
@@ -436,7 +533,7 @@ def open_run(
         folder=folder,
         digest=digest,
         given_network=network,
-        model_name=model or "",
+        model_spec=model or "",
         train_data=data,
         test_data=test_data,
         memory=limit,

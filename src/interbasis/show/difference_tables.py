@@ -4,6 +4,7 @@ import math
 
 from interbasis.analysis.differences.records import ChangedDirection, Difference, DifferenceSeries, Share
 from interbasis.analysis.features.records import TokenExample
+from interbasis.show.result_tables import Parts, result_tables
 from interbasis.show.tables import ResultTable
 
 HEADS_SHOWN = 8
@@ -17,9 +18,8 @@ METRICS = {
     "inverse covariance": "the inverse covariance of the first model's outputs",
 }
 
-Parts = list[str | ResultTable]
 
-
+@result_tables.register
 def difference_tables(result: Difference) -> Parts:
     """Sections on the same input, depth, heads, and directions with their tokens."""
     changed = {name: section for name, section in result.sections.items() if section.changed}
@@ -53,15 +53,26 @@ def difference_tables(result: Difference) -> Parts:
     directions = [
         (section.name, side, _number(direction.share), _active(direction))
         for section in changed.values()
-        for side, found in (("out", section.output_directions), ("in", section.input_directions))
+        for side, found in (
+            ("output", section.output_directions),
+            ("input", section.input_directions),
+            ("reading", section.reading_directions),
+        )
         for direction in found[:DIRECTIONS_SHOWN]
     ]
     columns = ("section", "side", "share of change", "most active at")
-    parts.append(ResultTable.from_cells("Directions", columns, directions, text=("side", "most active at")))
+    note = (
+        "Directions of the outputs that differ, of inputs that are treated differently, and of inputs that "
+        "weights read differently."
+    )
+    parts.append(
+        ResultTable.from_cells("Directions", columns, directions, note, text=("side", "most active at"))
+    )
     parts.append(_total_line(result))
     return parts
 
 
+@result_tables.register
 def series_tables(result: DifferenceSeries) -> Parts:
     """Share of the Jacobian that differs, section by step."""
     names = list(result.differences[0].sections)

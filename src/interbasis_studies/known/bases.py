@@ -90,7 +90,7 @@ def _ceiling(known: KnownNetwork, index: int, layer: LayerBasis) -> LayerBasis:
     C = layer.transform[1:, 1:] @ T
     M, S, undo = C.T @ C, truth.covariance(index), torch.linalg.pinv(T)
     forward, back = [], []
-    for part in range(truth.count):
+    for part in truth.present(index):
         inside = truth.parts[index] == part
         D, U = torch.linalg.eigh(S[inside][:, inside])
         if not D.max() > SMALLEST_VARIANCE * S.diagonal().max():

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+import small_runs
 from interbasis.analysis.ablation.evaluation import Evaluation
 from interbasis.analysis.ablation.masked_pass import top_edges
 from interbasis.analysis.stages.ablate import AblationResult
@@ -107,3 +108,14 @@ def test_a_section_that_needs_no_edge(browser, built, tmp_path):
         rings = page.locator("circle.required")
         assert rings.count() == 3
         assert {float(ring.get_attribute("cx")) for ring in rings.all()} == {54.0}  # the left end
+
+
+def test_the_robust_count_comes_first(browser, tmp_path):
+    run = small_runs.classifier(tmp_path / "run")
+    (row,) = run.ablate(sections="linear.1", tolerance=0.05, robust=True).sections.values()
+    runs.command("export", run.folder, "--html", tmp_path / "page.html")
+    with opened(browser, f"{(tmp_path / 'page.html').as_uri()}#by=needed") as page:
+        assert in_sections(page, "s.chosen")[1] == row.robust.count >= row.count
+        page.get_by_role("button", name="Curves").click()
+        assert page.locator(".bars .number").inner_text() == str(row.robust.count)
+        assert f"robust; plain {row.count}" in page.locator(".bars").inner_text()

@@ -36,9 +36,14 @@ def steer_feature(workspace: "DictionaryWorkspace", request: SteerRequest) -> St
     """Change a feature on one prompt; its unit is the RMS of its activation where it is active.
 
     Raises:
-        InterbasisError: There is no such feature, or it was never active.
+        InterbasisError: There is no such feature, it was never active, or several samples were asked for.
     """
     k, feature = parse_feature(workspace, request.feature)
+    if request.samples is not None:
+        raise InterbasisError(
+            "features of dictionaries are steered on one prompt or sample, not over several samples; leave "
+            "samples out"
+        )
     statistics, layer = workspace.graph.statistics[k], workspace.layers[k]
     if not statistics.frequency[feature]:
         raise InterbasisError(

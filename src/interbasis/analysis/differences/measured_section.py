@@ -18,7 +18,7 @@ from torch import Tensor
 
 from interbasis.network.cores import Linear, PassCore, Sums
 from interbasis.network.cores.attention.difference import AttentionDifference
-from interbasis.network.cores.slope_difference import PairedSlopes, trace_weights
+from interbasis.network.cores.slope_difference import PairedSlopes, SlopeDifference, trace_weights
 from interbasis.network.difference import difference, in_memory
 from interbasis.network.network import Section
 from interbasis.network.section_jacobian import SectionJacobian
@@ -102,6 +102,20 @@ class MeasuredSection:
             rows = paths | {"total": torch.cat(list(paths.values()))}
             result[head] = {name: _through(sums["gram"], read, index) for name, index in rows.items()}
         return result
+
+    def reading_gram(self, sums: Sums, inputs: int) -> Tensor | None:  # [d_in, d_in] without the constant
+        """E[KᵀWK] with K = B_F N_F (A_F − A_G), the part of J from weights that read the input differently.
+
+        ``inputs`` is the number of input positions. None where both sections read the same, or stand side by
+        side.
+        """
+        core, section = self.difference.core, self.difference
+        if not section.reads_per_position or not isinstance(core, SlopeDifference | AttentionDifference):
+            return None
+        reads = len(section.read) // 2
+        A = section.read[:reads, section.source.first_coordinate :].double().cpu()
+        gram = core.moments(sums, self.metric).gram[:reads, :reads].cpu()
+        return A.T @ gram @ A / inputs if A.any() else None
 
     def path_directions(self, sums: Sums, head: int) -> dict[str, Tensor]:  # [2h, d_in] each
         """Leading input directions of the change through one head, by path."""

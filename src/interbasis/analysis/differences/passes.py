@@ -145,14 +145,9 @@ def _square(x: Tensor) -> float:
     return float(x.double().square().sum())
 
 
-@dataclass(frozen=True, eq=False)
-class Readers:
-    """Rows that read how active leading directions are at a token, of one section."""
-
-    outputs: Tensor  # [k, d_out], of the difference of the outputs
-    inputs: Tensor  # [k, d_in], of the input; the constant's column centres it
-
-
+Readers = Mapping[str, Tensor]
+"""Rows that read how active leading directions of one section are at a token, by side: "outputs" [k, d_out]
+of the difference of the outputs, others [k, d_in] of the input; the constant's column centres it."""
 Places = dict[str, Tensor]
 """By section and side: values [k, m], and the samples and positions [k, m] they are at."""
 
@@ -181,8 +176,9 @@ class PlacesPass(Pass[Places]):
         f = self.network.prefix(chunk.inputs)
         for k, section in enumerate(self.network.sections[: max(self.readers, default=-1) + 1]):
             if k in self.readers:
-                D, readers = self.sections[k].difference(f), self.readers[k]
-                for side, x, rows in (("outputs", D, readers.outputs), ("inputs", f, readers.inputs)):
+                D = self.sections[k].difference(f)
+                for side, rows in self.readers[k].items():
+                    x = D if side == "outputs" else f
                     first = f.shape[1] - 1 if side == "outputs" and section.last_only else 0
                     self._add(state, f"{k}.{side}", x @ rows.to(x).T, chunk.first, first)
             f = section(f)

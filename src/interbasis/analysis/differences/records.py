@@ -65,6 +65,10 @@ class SectionChange(Record):
     """E[tr JᵀWJ], J = ∂(F − G)/∂f, over that of the same part of the first model's section."""
     output_directions: tuple[ChangedDirection, ...] = ()
     input_directions: tuple[ChangedDirection, ...] = ()
+    """Of E[JᵀWJ]: inputs that are treated differently, through all paths."""
+    reading_directions: tuple[ChangedDirection, ...] = ()
+    """Of the same with the weights that read the input changed alone: inputs that are read differently. A
+    change of a query matrix acts on the Jacobian mostly through keys; its row space is found here."""
     heads: tuple[HeadChange, ...] = ()
     """Heads of attention, those that changed most first."""
 

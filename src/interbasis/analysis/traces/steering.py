@@ -1,5 +1,6 @@
 """Steering: change a feature at every position, run on, and compare the outputs."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -45,12 +46,20 @@ class Steering:
         Raises:
             InterbasisError: The layer's positions are those of a picture or a row, and end before ``first``.
         """
+        before, after = self.shifted_outputs(inputs, self.change[None])
+        return before, after
+
+    @torch.no_grad()
+    def shifted_outputs(self, inputs: Tensor, shifts: Tensor) -> Iterator[Tensor]:  # [n, …], [k, width]
+        """Outputs [n, positions, outputs] without a change, then with each of ``shifts`` in its place."""
         network, inputs = self.network, inputs.to(self.network.device)
         index = network.layers.index(self.layer)
         f = network.activations_at(index, inputs)
-        changed = f.clone()
-        changed[:, self._start(inputs, f) :] += self.change.to(f)
-        return outputs_from(network, index, f), outputs_from(network, index, changed)
+        yield outputs_from(network, index, f)
+        for shift in shifts.to(f):
+            changed = f.clone()
+            changed[:, self._start(inputs, f) :] += shift
+            yield outputs_from(network, index, changed)
 
     @torch.no_grad()
     def continuations(self, tokens: Tensor, count: int) -> tuple[list[int], list[int]]:  # [T]
@@ -79,3 +88,20 @@ class Steering:
                 f"{self.layer!r} has, received {self.first}"
             )
         return self.first
+
+
+def random_shifts(
+    basis: LayerBasis, feature: int, change: Tensor, count: int, seed: int = 0
+) -> Tensor:  # [count, width]
+    """Random directions among those that the basis keeps, as long as a change of the feature."""
+    start = basis.first_feature
+    if feature >= start + basis.isolated:
+        start += basis.isolated
+    generator = torch.Generator().manual_seed(seed)
+    if basis.identity:
+        shifts = torch.randn(count, basis.width, generator=generator, dtype=torch.float64)
+        shifts[:, :start] = 0
+    else:
+        kept = torch.linalg.qr(basis.directions(range(start, basis.features)).double().cpu()).Q
+        shifts = torch.randn(count, kept.shape[1], generator=generator, dtype=torch.float64) @ kept.T
+    return shifts * (change.double().norm().cpu() / shifts.norm(dim=1, keepdim=True))

@@ -18,8 +18,8 @@ from interbasis.models.traced.recognise import CHECKS, op_name
 from interbasis.models.traced.streams import PrefixOutput, Stream, evaluate
 from interbasis.models.traced.trace import TracedModule, location
 from interbasis.network.cores import Core, General, Linear
-from interbasis.network.network import LayerMap, NodeLayer, Prefix, Section
-from interbasis.network.prefix import with_constant
+from interbasis.network.network import LayerMap, NodeLayer, Section
+from interbasis.network.prefix import Prefix, with_constant
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import StencilSection, add_taps, patch_matrix
 
@@ -213,7 +213,7 @@ class TracedPrefix(Prefix):
     def __repr__(self) -> str:
         return f"TracedPrefix({'; '.join(self.steps) or 'the input itself'})"
 
-    def __deepcopy__(self, memo: dict) -> "TracedPrefix":
+    def __deepcopy__(self, memo: dict[int, object]) -> "TracedPrefix":
         """The weights are copied; the graph and its operations are shared."""
         module = fx.GraphModule(dict(self.module.named_buffers()), self.module.graph)
         for name, buffer in module.named_buffers():

@@ -1,6 +1,6 @@
 """The non-linear cores of sections, one small file each."""
 
-from interbasis.network.cores.attention import Attention, AttentionShape, Rotary
+from interbasis.network.cores.attention import Attention, AttentionShape, Rotary, ScoreBias
 from interbasis.network.cores.core import (
     ClosedFormSquares,
     Core,
@@ -40,6 +40,7 @@ __all__ = [
     "PassCore",
     "Rotary",
     "SamplesQueries",
+    "ScoreBias",
     "StatisticsCore",
     "Sums",
     "Variance",

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from matplotlib.figure import Figure
 
@@ -14,14 +15,22 @@ from interbasis.base.progress import Progress, silent
 from interbasis.base.version import VERSION
 from interbasis.dictionaries.graph import is_dictionary_graph
 from interbasis.show.figures.saving import Format, known_formats, save
-from interbasis.show.html import render
+from interbasis.show.html import HtmlPage, render
 from interbasis.show.report import tables
 from interbasis.show.report.claims import claims, claims_about_all
-from interbasis.show.report.figures import is_opening, report_figures
+from interbasis.show.report.figures import KINDS, is_opening, report_figures
 from interbasis.show.report.findings import findings
-from interbasis.show.report.record import ReportedRun, read_runs
+from interbasis.show.report.record import Reportable, ReportedRun, read_runs
 
 PAGE = "report.html"
+NEEDED = dict.fromkeys(KINDS, "graphs have such figures if they have edges") | {
+    "required": "call run.ablate() first",
+    "curves": "call run.curves() first",
+    **dict.fromkeys(
+        ("monosemanticity", "classes", "positions"), "run.features() finds it where data have it"
+    ),
+}
+"""Advice where a figure cannot be drawn, by kind."""
 HERE = Path(__file__).parent
 
 
@@ -37,14 +46,16 @@ class EmbeddedFigure:
     """Whether it stands beside what was found: the graph of a run, or its first part."""
 
 
-def write_report(runs: Sequence[str | Path], out: str | Path, progress: Progress = silent) -> Path:
-    """Write OUT/report.html about runs on disk, and OUT/figures/*.svg and *.png.
+def write_report(
+    runs: Reportable | Sequence[Reportable], out: str | Path, progress: Progress = silent
+) -> Path:
+    """Write OUT/report.html about runs, and OUT/figures/*.svg and *.png.
 
     The page is one file that requires nothing else: no scripts, no fonts, no requests. What it allows one to
     say depends on which of ablate, curves, controls, modules and features were run.
 
     Args:
-        runs: Folders of the runs.
+        runs: Folders of runs, or open runs; one of them, or several side by side.
         out: Folder to write to.
         progress: Told of every figure.
 
@@ -74,16 +85,49 @@ def write_report(runs: Sequence[str | Path], out: str | Path, progress: Progress
     return folder / PAGE
 
 
+def report_page(runs: Reportable | Sequence[Reportable]) -> HtmlPage:
+    """The page of a report, for a notebook."""
+    with TemporaryDirectory() as folder:
+        page = write_report(runs, folder)
+        return HtmlPage("report", page.read_text(encoding="utf-8"))
+
+
+def draw_figure(runs: Reportable | Sequence[Reportable], kind: str, part: int = 0) -> Figure:
+    """Draw one figure of a report.
+
+    Args:
+        runs: Folders of runs, or open runs.
+        kind: A kind of figure, see `interbasis.show.report.figures.KINDS`.
+        part: Which of them, where there are several.
+
+    Returns:
+        The figure.
+
+    Raises:
+        InterbasisError: The kind is unknown, or the runs do not hold what it shows.
+    """
+    if kind not in KINDS:
+        raise InterbasisError(f"expected a figure of {', '.join(KINDS)}, received {kind!r}")
+    drawn = report_figures(read_runs(runs), [kind])
+    figure = next((figure for number, (_, _, figure) in enumerate(drawn) if number == part), None)
+    if figure is None:
+        raise InterbasisError(
+            f"there is no figure {part} of {kind}: the run has fewer, or lacks the result that it shows; "
+            f"{NEEDED[kind]}"
+        )
+    return figure
+
+
 def write_figures(
-    runs: Sequence[str | Path],
+    runs: Reportable | Sequence[Reportable],
     out: str | Path,
     formats: Sequence[Format] = ("svg", "pdf"),
     progress: Progress = silent,
 ) -> list[Path]:
-    """Write every figure of a report on runs on disk.
+    """Write every figure of a report.
 
     Args:
-        runs: Folders of the runs; comparable runs share figures.
+        runs: Folders of runs, or open runs; comparable runs share figures.
         out: Folder to write to.
         formats: svg, png or pdf; text in PDF files stays text.
         progress: Told of every figure.
@@ -143,6 +187,6 @@ def page(runs: Sequence[ReportedRun], figures: Sequence[EmbeddedFigure], css: st
         commands=[
             f"interbasis build --config {run.folder} --out NEW_FOLDER"
             for run in runs
-            if run.graph.provenance.request
+            if run.folder and run.graph.provenance.request
         ],
     )

@@ -21,7 +21,7 @@ from interbasis.base.files import make_folder, write_text_atomically
 from interbasis.base.records import Record
 from interbasis.dictionaries.graph import is_dictionary_graph
 from interbasis.graph.store import load
-from interbasis.show.html import escaped, render
+from interbasis.show.html import HtmlPage, render
 from interbasis.show.viewer.matching import matches
 from interbasis.show.viewer.payload import run_payload, workspace_payload
 from interbasis.show.viewer.schema import PageData
@@ -82,16 +82,10 @@ def runs_html(runs: Sequence[str | Path], token: str | None = None, files: PageF
     return _page(data, files or PageFiles.read())
 
 
-def run_html(run: Workspace, height: int = 620) -> str:
-    """The page of an open run as a frame for a notebook, without a server."""
+def run_page(run: Workspace) -> HtmlPage:
+    """The page of an open run for a notebook, without a server."""
     data = PageData(token=None, runs=(workspace_payload(run, NOTEBOOK_EDGES),))
-    page = _page(data, PageFiles.read())
-    quoted = page.replace("&", "&amp;").replace("'", "&#39;")  # JSON is full of the other quotes
-    return (
-        f"<iframe title='{escaped(repr(run.graph))}' srcdoc='{quoted}' "
-        'sandbox="allow-scripts allow-downloads" '
-        f'style="width:100%;height:{height}px;border:1px solid #8884;border-radius:6px"></iframe>'
-    )
+    return HtmlPage(repr(run.graph), _page(data, PageFiles.read()))
 
 
 def write_run(run: Workspace, file: str | Path) -> Path:

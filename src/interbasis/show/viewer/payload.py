@@ -51,7 +51,7 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun
     return schema.PageRun(
         name="",
         digest="",
-        **summary.model_dump(include={"family", "model", "basis"}),
+        **summary.model_dump(include={"family", "model", "basis", "too_few_data"}),
         layers=tuple(_layer(graph, rows, summary.layers[rows.name]) for rows in layer_rows(record)),
         sections=tuple(map(schema.PageSection.model_validate, section_rows(record, limit))),
         about=schema.PageAbout(
@@ -95,11 +95,11 @@ def is_folded(graph: InteractionGraph, k: int) -> bool:
     return squares.numel() > 0 and bool(squares.amax(0).sum() >= MIN_ONE_TO_ONE * squares.sum())
 
 
-def output_names(rows: LayerRows) -> tuple[str, ...] | None:
+def output_names(rows: LayerRows, class_names: tuple[str, ...]) -> tuple[str, ...] | None:
     """The names of the classes where the layer's features are the network's outputs."""
     if not rows.outputs:
         return None
-    names = next((row.classes.names for row in rows.features.values() if row.classes), ())
+    names = next((row.classes.names for row in rows.features.values() if row.classes), class_names)
     first = rows.basis.first_feature
     if len(names) != rows.basis.features - first:
         return None
@@ -114,7 +114,7 @@ def _layer(graph: InteractionGraph, rows: LayerRows, summary: LayerSummary) -> s
         constant=basis.constant,
         isolated=basis.isolated,
         outputs=rows.outputs,
-        output_names=output_names(rows),
+        output_names=output_names(rows, graph.provenance.class_names),
         folded=is_folded(graph, rows.index),
         ranked_by="variance" if rows.index + 1 == len(graph.layers) else graph.config.kind.ranked_by,
         eigenvalues=basis.eigenvalues,

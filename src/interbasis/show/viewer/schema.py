@@ -137,10 +137,18 @@ class PageTrial(PageRecord):
     """Whether the value is a measurement; if not, it is a bound that the metric cannot be better than."""
 
 
+class PageRobustCount(PageRecord):
+    """Edges such that no mask found within the rest misses the limit."""
+
+    count: int
+
+
 class PageEdgesRequired(PageRecord):
     """Edges required of one section."""
 
+    robust: PageRobustCount | None
     count: int
+    """The plain count."""
     possible: int
     """d_in · d_out of the untruncated widths."""
     epsilon: float
@@ -315,14 +323,17 @@ class PageRun(Record):
     traces: tuple[PageTrace, ...]
     traces_left_out: int
     """Older ones that the run has, too."""
+    too_few_data: str
+    """A sentence on layers with no more tokens than coordinates; empty where all have more."""
     unreadable: tuple[str, ...]
     """Results that could not be read, a sentence each."""
 
 
 class PageMatch(Record):
-    """The features of a layer in two runs of one model, each beside the one that is most like it.
+    """The features of a layer in two runs, each beside the one that is most like it.
 
-    Two features overlap by the absolute value of their correlation over the data of the build.
+    Two features of one model overlap by the absolute value of their correlation over the data of the build,
+    those of models with different weights by the cosine of their directions (`analysis/feature_matching.py`).
     """
 
     layer: str
@@ -342,4 +353,4 @@ class PageData(Record):
     """Token that the server accepts notes with; null for a page without a server."""
     runs: tuple[PageRun, ...]
     matches: tuple[PageMatch, ...] = ()
-    """By layer, for two runs of one model."""
+    """By layer, for two runs."""

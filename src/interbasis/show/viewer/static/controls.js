@@ -136,10 +136,12 @@ export class Controls {
 
   lossLabel() {
     if (!this.run.record.ablation) return "Needed edges";
-    const { metric, baseline } = this.run.record.ablation;
+    const { metric } = this.run.record.ablation;
+    const measured = this.page.parts.filter(({ run }) => run.record.ablation?.metric === metric);
+    const baselines = new Set(measured.map(({ run }) => decimal(run.record.ablation.baseline, 4)));
     return (
-      `Allowed ${lowerIsBetter(metric) ? "rise" : "loss"} of ${metricName(metric)} (full model: ` +
-      `${decimal(baseline, 4)})`
+      `Allowed ${lowerIsBetter(metric) ? "rise" : "loss"} of ${metricName(metric)} ` +
+      `(${baselines.size > 1 ? "full models" : "full model"}: ${[...baselines].join(" and ")})`
     );
   }
 

@@ -4,7 +4,7 @@ import { bars } from "./charts.js";
 import { moduleColour } from "./colours.js";
 import { el, name, replace, svg } from "./dom.js";
 import { decimal, integer, percent } from "./format.js";
-import { sectionBaseline, lowerIsBetter, measuredPoints, metricName } from "./needed.js";
+import { headline, sectionBaseline, lowerIsBetter, measuredPoints, metricName } from "./needed.js";
 import { hint } from "./panel.js";
 
 const WIDE = 420;
@@ -195,8 +195,9 @@ function requiredBars(runs) {
     el(
       "p",
       { class: "lead" },
-      "The fewest of the strongest edges that keep the model's performance, one section at a time. " +
-        "Edges of the constant are always kept and not counted.",
+      "The fewest of the strongest edges that keep the model's performance, one section at a time. Robust: no " +
+        "combination of the others was found that misses the limit; plain: it is met with all others removed at " +
+        "once. Edges of the constant are always kept and not counted.",
     ),
     el(
       "div",
@@ -208,10 +209,10 @@ function requiredBars(runs) {
           { class: "curve" },
           el("figcaption", {}, name(run.title)),
           bars(
-            sections.map(({ source, target, edges_required: { count, possible } }) => ({
+            sections.map(({ source, target, edges_required }) => ({
               label: `${source} → ${target}`,
-              value: count,
-              beside: percent(count / possible),
+              value: headline(edges_required),
+              beside: besideCount(edges_required),
             })),
             integer,
           ),
@@ -220,6 +221,11 @@ function requiredBars(runs) {
       }),
     ),
   ];
+}
+
+function besideCount({ robust, count, possible }) {
+  const share = percent(headline({ robust, count }) / possible);
+  return robust ? `${share}, robust; plain ${integer(count)}` : `${share}, plain`;
 }
 
 function ruleText({ metric, tolerance, baseline }) {

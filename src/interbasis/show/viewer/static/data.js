@@ -99,7 +99,7 @@ function moduleSizes(layers) {
   return { sizes: Array.from(sizes, (size) => size ?? 0) };
 }
 
-// Two runs of one model: for each feature the one of the other run that is most like it.
+// Two runs: for each feature the one of the other run that is most like it.
 export class Matches {
   constructor(records, runs) {
     this.byLayer = runs.map(() => new Map());

@@ -272,6 +272,7 @@ export class GraphView {
         `the page leaves out the ${integer(left)} weakest edges, at most ${percent(largest)} of a section's Ê²`,
       );
     }
+    if (this.run.record.too_few_data) parts.push("too few data for some layers, see About");
     if (this.run.record.unreadable.length)
       parts.push(`${plural(this.run.record.unreadable.length, "result")} could not be read, see About`);
     replace(this.status, parts.join(" · "));
