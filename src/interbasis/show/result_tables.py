@@ -354,6 +354,12 @@ def feature_tables(result: FeaturesResult) -> Parts:
     return [*map(_feature_table, result.layers.values()), *idle]
 
 
+@result_tables.register
+def layer_feature_tables(layer: LayerFeatures) -> Parts:
+    """The first features of one layer."""
+    return [_feature_table(layer)]
+
+
 def _feature_table(layer: LayerFeatures) -> ResultTable:
     whole = len(layer.features) <= MAX_WHOLE_TABLE_ROWS
     features = layer.features if whole else layer.features[:ROWS_SHOWN]
