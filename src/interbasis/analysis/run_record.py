@@ -1,11 +1,14 @@
 """A graph with everything that stages have stored beside it, read without its network or data."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from torch import Tensor
 
+from interbasis.analysis.differences.records import Difference
+from interbasis.analysis.differences.store import stored_differences
 from interbasis.analysis.shown_labels import LabelsResult
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.controls import ControlsResult
@@ -47,6 +50,8 @@ class RunRecord:
     """Changes of features, by the name that they are stored under."""
     traces_left_out: int = 0
     """Older traces that were not read."""
+    differences: dict[str, Difference] = field(default_factory=dict)
+    """Differences between its model and others, by name."""
     unreadable: tuple[str, ...] = ()
     """Why results that are there could not be read, a sentence each."""
 
@@ -118,8 +123,16 @@ def read_results(
         traces=traces,
         steers=steers,
         traces_left_out=len(names[len(names) if max_traces is None else max_traces :]),
+        differences=_differences(run, report),
         unreadable=tuple(problems),
     )
+
+
+def _differences(run: Workspace, report: Callable[[InterbasisError], None]) -> dict[str, Difference]:
+    """Stored differences between the run's model and others."""
+    found = {} if run.folder is None else stored_differences(run.folder, report)
+    model = run.graph.provenance.model_fingerprint
+    return {name: difference for name, difference in found.items() if difference.first.fingerprint == model}
 
 
 def _edge_masks(run: Workspace, ablation: AblationResult) -> dict[str, Tensor]:

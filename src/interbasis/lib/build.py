@@ -143,7 +143,7 @@ def build_window(
     executor, data = window.executor, window.data
     cached = executor.caching(data.jacobian_data) if config.jacobian_samples is None else nullcontext()
     with cached:
-        fit = partial(_bases, window, config, goal)
+        fit = partial(fit_bases, window, config, goal)
         state = executor.decide("bases", fit, lambda fitted: _with_samples(*fitted))
         layers, samples = load_layers(state), state[1].get("jacobian_samples")
         config = config.model_copy(update={"jacobian_samples": samples})
@@ -166,35 +166,62 @@ def _edges(
     goal: Goal,
     keep: Callable[[BuiltWindow], None] | None,
 ) -> BuiltWindow:
-    """Measure the edges over all samples, or over those drawn in rounds until the goal is reached."""
-    executor, data, counts = window.executor, window.data.edge_data, config.edge_samples
-    assert config.edge_rule is not None
-    settings = EdgeSettings(
-        config.edge_rule, config.edge_sampling, window.counted, window.first, counts is not None
-    )
-    edges = EdgesPass(window.network, layers, data, settings)
-    if counts is None:
+    """Measure the edges over all samples, or over those drawn in rounds until the goal is reached.
+
+    Where all samples do not reach it, they have more sets of signs.
+    """
+    executor, data = window.executor, window.data.edge_data
+    if config.edge_samples is None:
+        edges = _edges_pass(window, config, layers)
         return BuiltWindow.from_sums(layers, config, edges.totals(executor.run(edges, data)))
+    while True:
+        built = _rounds(window, config, layers, goal, keep)
+        signs = goal.next_signs(built.edge_error, built.config, len(data))
+        if signs == config.edge_sources:
+            return built
+        config = config.model_copy(update={"edge_sources": signs, "edge_samples": (len(data),)})
+
+
+def _edges_pass(window: Window, config: BuildConfig, layers: list[LayerBasis]) -> EdgesPass:
+    assert config.edge_rule is not None
+    drawn = config.edge_samples is not None
+    settings = EdgeSettings(config.edge_rule, config.edge_sampling, window.counted, window.first, drawn)
+    return EdgesPass(window.network, layers, window.data.edge_data, settings)
+
+
+def _rounds(
+    window: Window,
+    config: BuildConfig,
+    layers: list[LayerBasis],
+    goal: Goal,
+    keep: Callable[[BuiltWindow], None] | None,
+) -> BuiltWindow:
+    """Measure the edges over samples drawn in rounds."""
+    executor, data, edges = window.executor, window.data.edge_data, _edges_pass(window, config, layers)
     sums: Sums = {}
-    rounds, start = [min(count, len(data)) for count in counts], time.monotonic()
-    for number, total in enumerate(rounds):
-        edges.begin_round(number)
-        first = rounds[number - 1] if number else 0
+    start, first, number = time.monotonic(), 0, 0
+    rounds = [min(count, len(data)) for count in config.edge_samples or ()]
+    while True:
+        total = rounds[number]
+        edges.begin_round(number, config.edge_sources)
         add_sums(sums, executor.run(edges, data.drawn(total, config.seed).part(number, first, total)))
-        if number + 1 < len(rounds):
+        first, number = total, number + 1
+        if number < len(rounds):
             continue
         config = config.model_copy(update={"edge_samples": tuple(rounds)})
         built = BuiltWindow.from_sums(layers, config, edges.totals(sums, total / len(data)))
-        seconds = time.monotonic() - start
-        following = goal.next_total(f"round {number}", total, len(data), built.edge_error, seconds, executor)
-        if following > total:
-            rounds.append(following)  # and the loop goes on
-            if keep is not None:
-                keep(built)
-    return built
+        seconds, name = time.monotonic() - start, f"{edges.name} of {total}"
+        following = goal.next_total(name, total, len(data), built.edge_error, seconds, executor)
+        if following <= total:
+            return built
+        rounds.append(following)
+        if keep is not None:
+            keep(built)
 
 
-def _bases(window: Window, config: BuildConfig, goal: Goal) -> tuple[list[LayerBasis], int | None]:
+def fit_bases(
+    window: Window, config: BuildConfig, goal: Goal = NO_GOAL
+) -> tuple[list[LayerBasis], int | None]:
     """Collect statistics, then fit the bases with the Jacobians that they ask for.
 
     Where these are averaged over samples that were drawn, more are drawn until the goal is reached. Returns
