@@ -334,7 +334,7 @@ def _sparsity_table(title: str, first: str, measured: Iterable[tuple[str, Sparsi
 @result_tables.register
 def module_tables(result: ModulesResult) -> Parts:
     """The partition, its tests, and where the modules lie."""
-    lines: Parts = [TEXTS["modules"].format(result=result, sizes=list(result.sizes))]
+    lines: Parts = [TEXTS["modules"].format(result=result, sizes=joined_words(result.sizes))]
     if result.agreement_over_seeds is not None:
         lines.append(TEXTS["agreement"].format(result=result))
     if null := result.null:
@@ -577,6 +577,12 @@ def job_list(jobs: "ShardJobs") -> str:
     for number, step in enumerate(jobs.rounds, 1):
         lines += [f"round {number}: {' and '.join(step.passes)}", f"  {step.job}", f"  {step.merge}"]
     return "\n".join(lines)
+
+
+def joined_words(values: Iterable[object]) -> str:
+    """Values as a list in running text: "6, 5 and 3"."""
+    *first, last = map(str, values)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _decimals(value: float | None) -> str:
