@@ -3,9 +3,10 @@
     python benchmarks/finetune_check.py MODEL-FOLDER TUNED-FOLDER --out FOLDER [--windows 24]
 
 TUNED-FOLDER is what finetune.py wrote. Directions come from 8 windows of its training text, losses from its
-test text and from that of MODEL-FOLDER, where undoing the fine-tune must lower the loss. In every section the fine-tuned model runs with G(f) + Π(F(f) − G(f)) in place of G(f), Π being the
-projection on the leading output directions of the difference: all of them together make its sections those of
-the first model, none leave them as they are. As many random directions are the control.
+test text and from that of MODEL-FOLDER, where undoing the fine-tune must lower the loss. In every section the
+fine-tuned model runs with G(f) + Π(F(f) − G(f)) in place of G(f), Π being the projection on the leading
+output directions of the difference: all of them together make its sections those of the first model, none
+leave them as they are. As many random directions are the control.
 """
 
 import argparse

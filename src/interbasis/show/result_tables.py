@@ -24,6 +24,7 @@ from interbasis.base.records import Record
 from interbasis.graph.interaction_graph import Carrier, LargestDirection
 from interbasis.graph.precision import Precision
 from interbasis.lib.plan import BuildPlan
+from interbasis.models.hf.families_table import FamiliesTable, Way
 from interbasis.network.summary import NetworkSummary
 from interbasis.show.tables import MISSING, Cell, ResultTable
 
@@ -186,6 +187,15 @@ def section_tables(summary: NetworkSummary, name: str, all_rows: bool = False) -
         f"to: {summary.sections[-1].target}; every section ends where the next begins{more}",
         *(f"after the last node layer: {step}" for step in summary.after),
     ]
+
+
+def families_result_table(found: FamiliesTable) -> ResultTable:
+    """Model types by how they are taken."""
+    ways: tuple[Way, ...] = ("closed form", "general", "refused")
+    counts = ", ".join(f"{found.count(way)} {way}" for way in ways)
+    rows = [[row.kind, row.way, row.reason] for row in found.rows]
+    title = f"Causal model types of transformers {found.transformers}: {counts}"
+    return ResultTable.from_cells(title, ["type", "taken", "reason"], rows, text=("taken", "reason"))
 
 
 @result_tables.register
