@@ -386,6 +386,25 @@ class DictionaryRun(DictionaryWorkspace):
         with self.working("check"):
             return check_all_edges(self, data, count)
 
+    def to_html(self, file: str | Path) -> Path:
+        """Write a saved run as one HTML page that works from disk, with all its results.
+
+        Args:
+            file: The file; an older one is replaced.
+
+        Returns:
+            The file.
+        """
+        from interbasis.show.viewer import write_page
+
+        return write_page([self._saved()], file)
+
+    def report(self, out: str | Path) -> Path:
+        """Write a report on a saved run: its numbers, and what may be claimed from them."""
+        from interbasis.show.report import write_report
+
+        return write_report([self._saved()], out)
+
     def _saved(self) -> Path:
         if self.folder is None:
             raise InterbasisError("this requires a run on disk; call run.save(folder) first")

@@ -102,6 +102,10 @@ def test_a_graph_is_analysed_by_the_commands_of_any_run(folder, cli, browser, tm
     assert drawn.edges[ends]["weight"] == pytest.approx(strongest.rms[0].item())
     assert drawn.edges[ends]["needed"]
     assert drawn.nodes[ends[0]]["feature"] == strongest.source[0]
+    assert cli("report", graph, "--out", tmp_path / "report").code == 0
+    report = (tmp_path / "report" / "report.html").read_text()
+    assert "stored edges from ln1.0 to ln1.1 keep the cross-entropy within 0.001" in report
+    assert "predict single interventions" in report
     with opened(browser, (tmp_path / "page.html").as_uri()) as shown:
         look_at(shown, traced.json)
     with serving(graph) as server, opened(browser, server.url) as shown:

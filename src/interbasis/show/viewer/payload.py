@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from interbasis.analysis.differences.records import Difference
 from interbasis.analysis.features.contexts import short
 from interbasis.analysis.features.records import Effects, Feature, MeanEffects, MeanPush
 from interbasis.analysis.run_record import RunRecord, read_results, read_run
@@ -11,7 +12,10 @@ from interbasis.analysis.traces.records import Trace
 from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.show.difference_sentences import difference_findings
+from interbasis.show.difference_tables import difference_tables
 from interbasis.show.rows import EDGE_LIMIT, LayerRows, layer_rows, section_rows
+from interbasis.show.tables import ResultTable
 from interbasis.show.viewer import schema
 from interbasis.show.viewer.notes import NO_NOTES, Notes, notes_version
 
@@ -76,6 +80,7 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun
         notes_version=NO_NOTES,
         traces=tuple(page_trace(name, result.trace) for name, result in record.traces.items()),
         traces_left_out=record.traces_left_out,
+        differences=tuple(_difference(name, result) for name, result in record.differences.items()),
         unreadable=record.unreadable,
     )
 
@@ -148,6 +153,22 @@ def _effects(effects: Effects | MeanEffects) -> schema.PageEffects:
         for push in (*effects.up[:EFFECTS], *effects.down[:EFFECTS])
     }
     return schema.PageEffects(rows=tuple(sorted(rows, key=lambda row: -row.value)), share=effects.share)
+
+
+def _difference(name: str, result: Difference) -> schema.PageDifference:
+    tables = [part for part in difference_tables(result) if isinstance(part, ResultTable)]
+    return schema.PageDifference(
+        name=name,
+        second=result.second.name,
+        findings=tuple(difference_findings(result)),
+        tables=tuple(
+            schema.PageTable(
+                title=table.title, columns=tuple(column.name for column in table.columns), rows=table.rows,
+                note=table.note,
+            )
+            for table in tables
+        ),
+    )  # fmt: skip
 
 
 def page_trace(name: str, trace: Trace) -> schema.PageTrace:

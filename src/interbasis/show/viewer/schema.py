@@ -316,6 +316,27 @@ class PageTrace(Record):
     settings: dict[str, str | int | float]
 
 
+class PageTable(Record):
+    """A table as text; the first column names the rows."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str
+
+
+class PageDifference(Record):
+    """The difference between the run's model and another one."""
+
+    name: str
+    """In the run."""
+    second: str
+    """Name of the other model."""
+    findings: tuple[str, ...]
+    """What was found, a sentence each."""
+    tables: tuple[PageTable, ...]
+
+
 class PageRun(Record):
     """Everything the page shows of a run."""
 
@@ -342,6 +363,7 @@ class PageRun(Record):
     """Older ones that the run has, too."""
     too_few_data: str
     """A sentence on layers with no more tokens than coordinates; empty where all have more."""
+    differences: tuple[PageDifference, ...]
     unreadable: tuple[str, ...]
     """Results that could not be read, a sentence each."""
 

@@ -4,6 +4,7 @@ import { aboutTab, notesMenu } from "./about.js";
 import { Controls } from "./controls.js";
 import { curvesTab } from "./curves.js";
 import { Matches, Run, SCHEMA } from "./data.js";
+import { differencesTab } from "./differences.js";
 import { append, el, name, replace } from "./dom.js";
 import { integer } from "./format.js";
 import { GraphView } from "./graph.js";
@@ -76,6 +77,7 @@ class Page {
       this.subgraph.element,
       this.traces.element,
       curvesTab(this),
+      differencesTab(this),
       aboutTab(this),
     );
     append(document.body, [this.header(), this.main]);
@@ -107,6 +109,7 @@ class Page {
       ["prompts", "Traces"],
       ["pinned", "Pinned"],
       ["curves", "Curves"],
+      ["differences", "Differences"],
       ["about", "About"],
     ].map(([value, text]) =>
       el("button", { type: "button", "data-value": value, onclick: () => this.state.set({ tab: value }) }, text),

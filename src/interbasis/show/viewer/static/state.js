@@ -45,7 +45,7 @@ const BOUNDS = {
 };
 
 const CHOICES = {
-  tab: ["graph", "prompts", "pinned", "curves", "about"],
+  tab: ["graph", "prompts", "pinned", "curves", "differences", "about"],
   by: ["into", "count", "share", "needed"],
   scale: ["square", "plain", "root", "log"],
   output: ["show", "merge", "hide"],
