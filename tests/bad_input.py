@@ -162,7 +162,7 @@ CASES = {
     "no features wanted": (["features", "{zoo}/rough", "--top", "0"], "--top cannot be 0: input should be"),
     "no examples wanted": (["features", "{zoo}/rough", "--ends", "0"], "--ends cannot be 0: input should be"),
     "features of other data": (["features", "{zoo}/rough", "--data", "npz:{zoo}/fine.npz"], "integer tokens"),
-    "different models": (["compare", "{zoo}/run", "{zoo}/other"], "runs of different models"),
+    "different models": (["compare", "{zoo}/run", "{zoo}/other"], "have different widths at"),
     "half a comparison": (["compare", "{zoo}/run", "{zoo}/none"], "is not a folder"),
     "no sections named": (["ablate", "{zoo}/rough", "--sections", ""], "expected names separated by commas"),
     "steering by NaN": (

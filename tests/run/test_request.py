@@ -156,11 +156,16 @@ def test_two_runs_beside_each_other(model, tmp_path, build, cli):
     } | {"output": None}
     assert [run.modules for run in compared.runs] == [len(modules["sizes"]), None]
     assert compared.runs[0].modularity == modules["modularity"]
-    assert compared.layers["output"].shared_subspace == pytest.approx(1)
-    assert all(0 < layer.shared_subspace <= 1 + 1e-9 for layer in compared.layers.values())
-    assert len(comparison_tables(compared)) == 4
+    assert compared.same_model
+    assert all(0 < layer.match.overlap <= 1 + 1e-9 for layer in compared.layers.values())
+    assert compared.runs[1].baseline == required.baseline
+    assert len(comparison_tables(compared)) == 5
     printed = cli("compare", tmp_path / "lib", tmp_path / "pca", "--json").json
     assert printed == json.loads(compared.model_dump_json())
+    measured = cli("compare", tmp_path / "lib", tmp_path / "pca", "--data", "modadd,p=11", "--json").json
+    assert measured["matched_by"] == "measured correlation"
+    for name, layer in compared.layers.items():  # the runs were built on these data
+        assert measured["layers"][name]["match"]["mean"] == pytest.approx(layer.match.mean, abs=1e-6)
     build(tmp_path / "fewer", model, "--layers", "mlp_in.0,unembed,output")
     with pytest.raises(InterbasisError, match="different"):
         compare(tmp_path / "lib", tmp_path / "fewer")

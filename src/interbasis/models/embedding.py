@@ -4,8 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from interbasis.base.errors import InterbasisError
-from interbasis.network.network import Prefix
-from interbasis.network.prefix import with_constant
+from interbasis.network.prefix import Prefix, with_constant
 
 
 class TokenEmbedding(Prefix):

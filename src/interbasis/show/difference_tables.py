@@ -4,6 +4,7 @@ import math
 
 from interbasis.analysis.differences.records import ChangedDirection, Difference, DifferenceSeries, Share
 from interbasis.analysis.features.records import TokenExample
+from interbasis.show.result_tables import Parts, result_tables
 from interbasis.show.tables import ResultTable
 
 HEADS_SHOWN = 8
@@ -17,9 +18,8 @@ METRICS = {
     "inverse covariance": "the inverse covariance of the first model's outputs",
 }
 
-Parts = list[str | ResultTable]
 
-
+@result_tables.register
 def difference_tables(result: Difference) -> Parts:
     """Sections on the same input, depth, heads, and directions with their tokens."""
     changed = {name: section for name, section in result.sections.items() if section.changed}
@@ -27,7 +27,7 @@ def difference_tables(result: Difference) -> Parts:
     if not changed:
         return [head, _total_line(result)]
     rows = [
-        (section.name, _share_text(section.outputs), _share_text(section.jacobian))
+        (section.name, share_text(section.outputs), share_text(section.jacobian))
         for section in changed.values()
     ]
     same = len(result.sections) - len(changed)
@@ -51,17 +51,28 @@ def difference_tables(result: Difference) -> Parts:
         note = "Change of the Jacobian through one head, as a share of the section's; paths add up or cancel."
         parts.append(ResultTable.from_cells("Heads", ("head", "value", "key", "query", "all"), heads, note))
     directions = [
-        (section.name, side, _number(direction.share), _active(direction))
+        (section.name, side, _number(direction.share), active_tokens(direction))
         for section in changed.values()
-        for side, found in (("out", section.output_directions), ("in", section.input_directions))
+        for side, found in (
+            ("output", section.output_directions),
+            ("input", section.input_directions),
+            ("reading", section.reading_directions),
+        )
         for direction in found[:DIRECTIONS_SHOWN]
     ]
     columns = ("section", "side", "share of change", "most active at")
-    parts.append(ResultTable.from_cells("Directions", columns, directions, text=("side", "most active at")))
+    note = (
+        "Directions of the outputs that differ, of inputs that are treated differently, and of inputs that "
+        "weights read differently."
+    )
+    parts.append(
+        ResultTable.from_cells("Directions", columns, directions, note, text=("side", "most active at"))
+    )
     parts.append(_total_line(result))
     return parts
 
 
+@result_tables.register
 def series_tables(result: DifferenceSeries) -> Parts:
     """Share of the Jacobian that differs, section by step."""
     names = list(result.differences[0].sections)
@@ -93,7 +104,8 @@ def _total_line(result: Difference) -> str:
     return f"Most of the difference arises in {result.sections[leading].name}."
 
 
-def _share_text(share: Share) -> str:
+def share_text(share: Share) -> str:
+    """A share with its standard error, where there is one."""
     return _number(share.value) + ("" if math.isnan(share.error) else f" ± {share.error:.1g}")
 
 
@@ -101,7 +113,7 @@ def _number(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.3g}"
 
 
-def _active(direction: ChangedDirection) -> str:
+def active_tokens(direction: ChangedDirection) -> str:
     """The tokens where a direction is most active, or the samples."""
     shown = []
     for example in direction.examples[:EXAMPLES_SHOWN]:

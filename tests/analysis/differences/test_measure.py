@@ -15,7 +15,7 @@ from interbasis.base.errors import InterbasisError
 from interbasis.models import modadd, residual
 from interbasis.network.cores import Linear
 from interbasis.network.network import Network
-from reference import jacobians
+from reference import jacobians, relative_error
 from stencil_cases import small_residual
 from tiny_models import random_model, tokens
 
@@ -245,3 +245,27 @@ def test_refusals_name_the_difference():
         interbasis.diff(language_pair("gpt2")[0], language_pair("llama")[0], tokens())
     with pytest.raises(InterbasisError, match="expected an interbasis Network"):
         interbasis.diff(first, nn.Linear(2, 2), inputs)
+
+
+@pytest.mark.parametrize("name", ["mlp", "gpt2", "llama"])
+def test_reading_directions_are_those_of_changed_weights_that_read(name):
+    """E[KᵀWK] with K = B_F N_F (A_F − A_G), N_F by automatic differentiation."""
+    first, second, inputs = PAIRS[name]()
+    result = interbasis.diff(first, second, inputs, directions=3, queries="all", progress=False)
+    fs, seen = first.activations(inputs), 0
+    for k, (F, G) in enumerate(zip(first.sections, second.sections, strict=True)):
+        if f"{first.layers[k]}.reading" not in result.tensors:
+            continue
+        seen += 1
+        start, f = F.source.first_coordinate, fs[k]
+        T = inverse_root(fs[k + 1][..., F.target.first_coordinate :].flatten(0, 1))
+        T = nn.functional.pad(T, (F.target.first_coordinate, 0)) @ F.write
+        everywhere = slice(0, f.shape[1])
+        N = jacobians(lambda u, core=F.core, all=everywhere: core(u, all), F.read_outs(f))
+        K = torch.einsum("ro,nsotu,uj->nsrtj", T, N, (F.read - G.read)[:, start:])
+        gram = torch.einsum("nsrtj,nsrtk->jk", K, K) / f.shape[:2].numel()
+        rows = result.tensors[f"{first.layers[k]}.reading"][:, start:]
+        values = result.tensors[f"{first.layers[k]}.reading_values"]
+        assert relative_error(rows @ gram, values[:, None] * rows) <= 1e-8
+        assert values[0] == pytest.approx(torch.linalg.eigvalsh(gram)[-1].item(), rel=1e-8)
+    assert seen == 2

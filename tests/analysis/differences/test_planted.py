@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import interbasis
 from cases import normal
-from interbasis.analysis.differences.measure import MeasuredDifference
+from interbasis.analysis.differences.records import MeasuredDifference
 from interbasis.graph.named_models import SHIPPED, open_model
 from interbasis.models import modadd
 from tiny_models import random_model, tokens
@@ -66,7 +66,9 @@ def measured(model: nn.Module, plant, data: object) -> tuple[MeasuredDifference,
     block = other.transformer.h[1]
     change = plant(block)
     gain = (block.ln_1 if plant is query else block.ln_2).weight.data  # folded into what is read
-    result = interbasis.diff(interbasis.from_hf(model), interbasis.from_hf(other), data, progress=False)
+    result = interbasis.diff(
+        interbasis.from_hf(model), interbasis.from_hf(other), data, directions=8, progress=False
+    )
     return result, gain[:, None] * change
 
 
@@ -92,10 +94,13 @@ def check(model: nn.Module, data: object) -> None:
             assert heads[0].head == 1
             assert heads[0].total > 0
             assert all(head.total == 0 for head in heads[1:])
-            directions = result.tensors[f"{section}.head.query"]
+            assert overlap(result.tensors[f"{section}.head.query"], planted) >= MIN_OVERLAP
         else:
-            directions = result.tensors[f"{section}.inputs"][:count]
-        assert overlap(directions, planted) >= MIN_OVERLAP
+            assert overlap(result.tensors[f"{section}.inputs"][:count], planted) >= MIN_OVERLAP
+        rank = planted.shape[1]
+        reading = result.tensors[f"{section}.reading"][:rank]
+        assert len(reading) == rank
+        assert overlap(reading, planted) >= MIN_OVERLAP
         passed = [layer.passed_on for layer in record.layers.values()]
         assert passed[-1] > 0
 

@@ -44,7 +44,7 @@ def test_commands_of_a_wide_vocabulary(wide, cli):
     assert VOCABULARY > MAX_DENSE_IDENTITY
     compared = cli("compare", wide / "lib", wide / "pca", "--json").json["layers"]["output"]
     assert [row["features"] for row in compared["summaries"]] == [VOCABULARY, VOCABULARY]
-    assert compared["shared_subspace"] == 1
+    assert (compared["match"]["mean"], compared["match"]["shared"]) == (1, VOCABULARY)
     assert cli("features", wide / "lib", "--top", 3).code == 0
     *_, before, last = load_result(wide / "lib", FeaturesResult).layers.values()
     assert list(last.by_index()) == [0, 1, 2]

@@ -31,11 +31,11 @@ from interbasis.analysis.differences.records import (
     DepthChange,
     Difference,
     HeadChange,
+    MeasuredDifference,
     SectionChange,
     Share,
 )
-from interbasis.analysis.features.analysis import Presentation
-from interbasis.analysis.features.contexts import Occurrence
+from interbasis.analysis.features.contexts import Occurrence, Presentation
 from interbasis.analysis.features.records import Example
 from interbasis.analysis.stored_results import DataUsed
 from interbasis.base.errors import InterbasisError
@@ -55,6 +55,8 @@ MAX_DENSE_WIDTH = 8192
 """Widest node layer whose covariance is inverted."""
 DEFAULT_SUM_BYTES = 2**30
 """Bytes that the sums of the sections measured together may take, where memory is not limited."""
+MIN_SHARE = 1e-12
+"""Smallest eigenvalue of a direction, relative to the largest: less is rounding."""
 FEATURES_NAMED = 3
 """Features named for a direction."""
 
@@ -73,20 +75,9 @@ class DifferenceSettings:
     sum_bytes: int = DEFAULT_SUM_BYTES
 
 
-@dataclass(frozen=True, eq=False)
-class MeasuredDifference:
-    """The record of a difference, and its leading directions."""
-
-    record: Difference
-    tensors: dict[str, Tensor]
-    """By section: SECTION.outputs [k, d_out], SECTION.inputs [k, d_in], with rows of unit length, and
-    SECTION.output_values, SECTION.input_values, the eigenvalues of both Grams; of the head of attention that
-    changed most, SECTION.head.query, SECTION.head.key and SECTION.head.value, input directions by path."""
-
-
 def measure(
     networks: tuple[Network, Network],
-    names: tuple[str, str],
+    models: tuple[ComparedModel, ComparedModel],
     data: Data,
     executor: Executor,
     settings: DifferenceSettings,
@@ -96,7 +87,7 @@ def measure(
 
     Args:
         networks: The two models, in the dtype they compute in.
-        names: Names to remember them by.
+        models: Names and fingerprints to remember them by.
         data: Inputs of both.
         executor: Runs passes; its network is the first model.
         settings: What is measured.
@@ -154,8 +145,7 @@ def measure(
         name: _depth(rows[k - 1], transforms[k], statistics.layers[k]) for k, name in enumerate(first.layers)
     }
     record = Difference(
-        first=ComparedModel(name=names[0], fingerprint=first.fingerprint()),
-        second=ComparedModel(name=names[1], fingerprint=second.fingerprint()),
+        first=models[0], second=models[1],
         data=DataUsed.from_data(data), along=settings.along,
         metric="inverse covariance" if graph is None else "lib", sections=named, layers=layers,
     )  # fmt: skip
@@ -239,14 +229,23 @@ def _describe(
     ).matrix
     T = measured.transform
     output_gram = T @ outputs["gram"].cpu() @ T.T / total["outputs"]
-    first = measured.first.source.first_coordinate
-    values, vectors = (part[: settings.directions] for part in eigenbasis(gram))
-    output_values, rotated = (part[: settings.directions] for part in eigenbasis(output_gram))
-    directions = {
-        "inputs": torch.nn.functional.pad(vectors, (first, 0)), "input_values": values,
-        "outputs": torch.nn.functional.normalize(rotated @ torch.linalg.pinv(T).T, dim=1),
-        "output_values": output_values, "output_readers": rotated @ T,
-    }  # fmt: skip
+    reading = measured.reading_gram(core, int(total["inputs"]))
+    grams = {"outputs": output_gram, "inputs": gram, "reading": reading}
+    first, directions, shares = measured.first.source.first_coordinate, {}, {}
+    for side, matrix in grams.items():
+        if matrix is None:
+            continue
+        values, vectors = eigenbasis(matrix)
+        kept = min(settings.directions, int((values > MIN_SHARE * values[0]).sum()))
+        values, vectors = values[:kept], vectors[:kept]
+        if side == "outputs":
+            directions["output_readers"] = vectors @ T
+            vectors = torch.nn.functional.normalize(vectors @ torch.linalg.pinv(T).T, dim=1)
+        else:
+            vectors = torch.nn.functional.pad(vectors, (first, 0))
+        directions |= {side: vectors, f"{side.removesuffix('s')}_values": values}
+        trace = float(matrix.trace())
+        shares[side] = tuple(ChangedDirection(share=_ratio(v, trace)) for v in values.tolist())
     first_jacobian = total["own_jacobian"]
     heads = [
         HeadChange(head=head, **{path: value / first_jacobian for path, value in paths.items()})
@@ -257,12 +256,9 @@ def _describe(
         changed=True,
         outputs=_share(by_name["arising"], by_name["outputs"] * variance / total["outputs"]),
         jacobian=_share(by_name["jacobian"], by_name["own_jacobian"]),
-        output_directions=tuple(
-            ChangedDirection(share=_ratio(v, float(output_gram.trace()))) for v in output_values.tolist()
-        ),
-        input_directions=tuple(
-            ChangedDirection(share=_ratio(v, float(gram.trace()))) for v in values.tolist()
-        ),
+        output_directions=shares["outputs"],
+        input_directions=shares["inputs"],
+        reading_directions=shares.get("reading", ()),
         heads=tuple(sorted(heads, key=lambda head: -head.total)),
     )
     if change.heads:
@@ -287,11 +283,14 @@ def _ratio(part: float, whole: float) -> float:
 
 def _readers(measured: MeasuredSection, directions: dict[str, Tensor], mean: Tensor) -> Readers:
     """Rows that read the leading directions off D and off f, the latter about its mean."""
-    inputs = directions["inputs"].clone()
+    readers = {"outputs": directions.pop("output_readers")}
     first = measured.first.source.first_coordinate
-    if first:
-        inputs[:, 0] = -(inputs[:, first:] @ mean.cpu())
-    return Readers(directions.pop("output_readers"), inputs)
+    for side in ("inputs", "reading"):
+        if side in directions:
+            readers[side] = directions[side].clone()
+            if first:
+                readers[side][:, 0] = -(readers[side][:, first:] @ mean.cpu())
+    return readers
 
 
 def _depth(rows: Tensor, T: Tensor, covariance: Covariance) -> DepthChange:
@@ -332,9 +331,9 @@ def _with_examples(
     if not change.changed:
         return change
     sides = {}
-    for side, index in (("outputs", k + 1), ("inputs", k)):
-        directions = getattr(change, f"{side[:-1]}_directions")
-        sides[f"{side[:-1]}_directions"] = tuple(
+    for side, index in (("outputs", k + 1), ("inputs", k), ("reading", k)):
+        field = f"{side.removesuffix('s')}_directions"
+        sides[field] = tuple(
             direction.model_copy(
                 update={
                     "examples": show(f"{k}.{side}", number),
@@ -343,7 +342,7 @@ def _with_examples(
                     else _features(graph.layers[index], tensors[f"{name}.{side}"][number]),
                 }
             )
-            for number, direction in enumerate(directions)
+            for number, direction in enumerate(getattr(change, field))
         )
     return change.model_copy(update=sides)
 

@@ -9,7 +9,6 @@ the same sums: its block of N reads A_F and is written by B_F.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from interbasis.network.cores import Linear, PassCore, Sums
 from interbasis.network.cores.attention.difference import AttentionDifference
-from interbasis.network.cores.slope_difference import PairedSlopes, trace_weights
+from interbasis.network.cores.slope_difference import PairedSlopes, SlopeDifference, trace_weights
 from interbasis.network.difference import difference, in_memory
 from interbasis.network.network import Section
 from interbasis.network.section_jacobian import SectionJacobian
@@ -65,16 +64,19 @@ class MeasuredSection:
             return section.batch_sums(u, outputs, self.metric.to(u), None, None)
         return section.statistics(u[:, outputs].flatten(0, 1))
 
-    def computed(self, f: Tensor, output: Tensor) -> Tensor:  # [n, T, d_in], [n, S, d_out] -> [n, S, d_out]
-        """What the first model's section with this output computes beside streams that it carries."""
-        return output if isinstance(self.first.core, Linear) else output - self._carrying(f)
+    def outputs(self, f: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [n, T, d_in] -> [n, S, d_out] each
+        """D(f), what F computes beside streams that it carries, and G(f), from one evaluation of both cores.
 
-    @cached_property
-    def _carrying(self) -> Callable[[Tensor], Tensor]:
-        first = in_memory(self.first)
-        if not first.reads_per_position:  # the skip of a stencil chooses the positions itself
-            return first._apply_skip
-        return lambda f: first._apply_skip(f[:, first.outputs(f)])
+        The last outputs of the difference's core are those of G.
+        """
+        section, first, second = self.difference, in_memory(self.first), in_memory(self.second)
+        c = section.core(section.read_outs(f), section.outputs(f))
+        D = _carried(section, f) + section._apply_write(c)
+        base = _carried(second, f)
+        if not isinstance(second.core, Linear):
+            base = base + second._apply_write(c[..., c.shape[-1] - second.shapes.write[1] :])
+        computed = base + D
+        return D, computed if isinstance(first.core, Linear) else computed - _carried(first, f), base
 
     @cached_property
     def _computing(self) -> Section:
@@ -103,6 +105,20 @@ class MeasuredSection:
             result[head] = {name: _through(sums["gram"], read, index) for name, index in rows.items()}
         return result
 
+    def reading_gram(self, sums: Sums, inputs: int) -> Tensor | None:  # [d_in, d_in] without the constant
+        """E[KᵀWK] with K = B_F N_F (A_F − A_G), the part of J from weights that read the input differently.
+
+        ``inputs`` is the number of input positions. None where both sections read the same, or stand side by
+        side.
+        """
+        core, section = self.difference.core, self.difference
+        if not section.reads_per_position or not isinstance(core, SlopeDifference | AttentionDifference):
+            return None
+        reads = len(section.read) // 2
+        A = section.read[:reads, section.source.first_coordinate :].double().cpu()
+        gram = core.moments(sums, self.metric).gram[:reads, :reads].cpu()
+        return A.T @ gram @ A / inputs if A.any() else None
+
     def path_directions(self, sums: Sums, head: int) -> dict[str, Tensor]:  # [2h, d_in] each
         """Leading input directions of the change through one head, by path."""
         core, first = self.difference.core, self.difference.source.first_coordinate
@@ -113,6 +129,11 @@ class MeasuredSection:
             _, vectors = eigenbasis(A.T @ K @ A)
             found[path] = torch.nn.functional.pad(vectors[: len(rows)], (first, 0))
         return found
+
+
+def _carried(section: Section, f: Tensor) -> Tensor:
+    """P f at the positions that come out; the skip of a stencil chooses them itself."""
+    return section._apply_skip(f[:, section.outputs(f)] if section.reads_per_position else f)
 
 
 def _through(gram: Tensor, read: Tensor, rows: Tensor) -> float:

@@ -78,6 +78,16 @@ class Meter:
     """Tokens that are replaced; all others stay as they are."""
 
     @torch.no_grad()
+    def baseline(self) -> float:
+        """Cross-entropy of the untouched network."""
+        size, total, count = chunk_size(self.network, self.data), 0.0, 0.0
+        for _, inputs, labels in self.data.labelled_chunks(size, padded=self.network.predicts_next):
+            outputs = self.network(inputs.to(self.network.device))
+            losses, counts = sample_losses("cross_entropy", outputs, labels)
+            total, count = total + losses.sum().item(), count + counts.sum().item()
+        return total / count
+
+    @torch.no_grad()
     def measure(
         self,
         codes: Mapping[int, LayerCode],

@@ -22,8 +22,8 @@ from interbasis.base.errors import InterbasisError, first_line
 from interbasis.models.hf.parts import GENERAL
 from interbasis.models.own_output import evaluation_mode
 from interbasis.network.cores import General
-from interbasis.network.network import LayerMap, Network, NodeLayer, Prefix, Section
-from interbasis.network.prefix import with_constant
+from interbasis.network.network import LayerMap, Network, NodeLayer, Section
+from interbasis.network.prefix import Prefix, with_constant
 
 STREAM = "hidden_states"
 """Name of the stream among a block's arguments, where it has one."""

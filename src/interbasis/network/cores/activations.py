@@ -37,7 +37,7 @@ def bare(activation: nn.Module) -> nn.Module:
     return activation
 
 
-def _hooks(module: nn.Module) -> list[dict]:
+def _hooks(module: nn.Module) -> list[dict[int, object]]:
     """The dictionaries of its hooks that are not empty."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return [hooks for kind in kinds if (hooks := getattr(module, kind))]

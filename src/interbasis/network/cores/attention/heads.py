@@ -90,7 +90,7 @@ class AttentionShape:
     @property
     def has_odd_scores(self) -> bool:
         """Whether scores are more than σ q·k, so that patterns are written out."""
-        return not (self.cap is self.bias is self.sinks is None)
+        return any(part is not None for part in (self.cap, self.bias, self.sinks))
 
     @property
     def turned(self) -> int:

@@ -21,7 +21,9 @@ class ShortCuts(FastAblation):
         narrower than that, or where scores depend on more than queries and keys (positions, sinks).
         """
         shape, features, rows = self.shape, f.shape[2], len(write)
-        if not (shape.rotary is shape.bias is shape.sinks is None) or max(features + 1, rows) > shape.width:
+        if any(part is not None for part in (shape.rotary, shape.bias, shape.sinks)):
+            return None
+        if max(features + 1, rows) > shape.width:
             return None
         read_q, read_k, read_v = shape.parts(read, 0)  # [H, h, r]
         seen = f[:, : outputs.stop] if shape.causal else f  # [n, T, r]

@@ -34,15 +34,26 @@ export class Controls {
           "by",
           "Strongest",
           [
-            ["share", "by share"],
-            ["count", "by count"],
+            ["into", "per feature"],
+            ["share", "share"],
+            ["count", "count"],
             ["needed", "needed"],
           ],
           ablated ? [] : ["needed"],
         ),
+        this.slider("into", {
+          hidden: () => this.state.get("by") !== "into",
+          label: "Share of Ê² into each feature, by at most 4 edges",
+          min: 0,
+          max: 100,
+          step: 1,
+          to: (share) => share * 100,
+          from: (position) => Math.max(position / 100, 0.001),
+          show: percent,
+        }),
         this.slider("share", {
           hidden: () => this.state.get("by") !== "share",
-          label: "Share of Ê² in each section",
+          label: "Share of Ê² between the features shown",
           min: 0,
           max: 100,
           step: 0.5,
@@ -136,10 +147,12 @@ export class Controls {
 
   lossLabel() {
     if (!this.run.record.ablation) return "Needed edges";
-    const { metric, baseline } = this.run.record.ablation;
+    const { metric } = this.run.record.ablation;
+    const measured = this.page.parts.filter(({ run }) => run.record.ablation?.metric === metric);
+    const baselines = new Set(measured.map(({ run }) => decimal(run.record.ablation.baseline, 4)));
     return (
-      `Allowed ${lowerIsBetter(metric) ? "rise" : "loss"} of ${metricName(metric)} (full model: ` +
-      `${decimal(baseline, 4)})`
+      `Allowed ${lowerIsBetter(metric) ? "rise" : "loss"} of ${metricName(metric)} ` +
+      `(${baselines.size > 1 ? "full models" : "full model"}: ${[...baselines].join(" and ")})`
     );
   }
 

@@ -1,7 +1,7 @@
 // What the page is told (viewer/schema.py), decoded: runs with layers, sections of edges sorted by strength, and what
 // is known about features.
 
-export const SCHEMA = 6;
+export const SCHEMA = 7;
 
 export class Run {
   constructor(record, place) {
@@ -99,7 +99,7 @@ function moduleSizes(layers) {
   return { sizes: Array.from(sizes, (size) => size ?? 0) };
 }
 
-// Two runs of one model: for each feature the one of the other run that is most like it.
+// Two runs: for each feature the one of the other run that is most like it.
 export class Matches {
   constructor(records, runs) {
     this.byLayer = runs.map(() => new Map());

@@ -18,6 +18,14 @@ export function matchText(page, place, layer, index) {
   );
 }
 
+// The size of an overlap: models with different weights have no common activations to correlate.
+function overlapText(page) {
+  const [first, second] = page.parts.map(({ run }) => run.record.about.model_fingerprint);
+  return first === second
+    ? "the size of their correlation over the data"
+    : "the cosine of their directions in the metrics of both runs, since the weights differ";
+}
+
 // A section of the panel with the feature of the other run that is most like this one.
 export function matchSection(page, place, layer, index) {
   const match = page.matches.of(place, layer, index);
@@ -31,7 +39,7 @@ export function matchSection(page, place, layer, index) {
       "h3",
       {},
       "In the other run",
-      el("small", {}, "the feature that overlaps most; overlap is the size of their correlation over the data"),
+      el("small", {}, `the feature that overlaps most; overlap is ${overlapText(page)}`),
     ),
     el(
       "p",
