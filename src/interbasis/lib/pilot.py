@@ -28,12 +28,13 @@ from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.precision import edge_error, eigenvalue_error
 from interbasis.graph.settings import JACOBIAN_GROUPS, BuildConfig
 from interbasis.lib.bases import BASES
-from interbasis.lib.build import Window, fit_bases
+from interbasis.lib.build import fit_bases
 from interbasis.lib.build_data import BuildData
 from interbasis.lib.counted_tokens import CountedTokens
 from interbasis.lib.edge_inputs import samples_positions
 from interbasis.lib.edges import EdgeSettings, EdgesPass
 from interbasis.lib.survey import MAX_TOKENS, survey
+from interbasis.lib.window import Window
 from interbasis.lib.windows import GivenActivations
 from interbasis.network.cores import PassCore
 from interbasis.network.network import Network, Section
