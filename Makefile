@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+CONSTRAINTS ?= constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS)
 LENS := .venv-lens
 DICTIONARIES := .venv-dictionaries
 PROCESSES ?= 2
@@ -27,6 +28,7 @@ lint: $(READY)  ## style and types
 	$(BIN)/mypy
 
 docs: $(READY)  ## the documentation as a site, in build/site/index.html
+	$(BIN)/python tests/notebooks.py docs/notebooks/executed
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
 	@echo "build/site/index.html"
 
@@ -38,8 +40,9 @@ bench: $(READY)  ## speed, as ratios measured in one run, beside the stored base
 	OMP_NUM_THREADS=1 $(BIN)/interbasis bench --out build/bench \
 		$(if $(wildcard benchmarks/baseline.json),--baseline benchmarks/baseline.json)
 
-slow: $(READY)  ## checks that take minutes
-	$(BIN)/python -m pytest -m slow
+SLOW ?= tests
+slow: $(READY)  ## checks that take minutes; SLOW=FILE for some of them
+	$(BIN)/python -m pytest -m slow $(SLOW)
 
 lens: $(LENS)/.ready  ## models of TransformerLens: bridges of the newest, HookedTransformers of the last with them
 	OMP_NUM_THREADS=1 $(LENS)/bin/python -m pytest -q tests/models/test_transformer_bridge.py

@@ -13,7 +13,6 @@ FOLDER is that of dictionaries.py, whose LIB is used again. Every job is a file 
 command resumes. ``--table`` prints results.
 """
 
-import argparse
 import itertools
 import json
 import time
@@ -24,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dictionaries import Study, claim_job
+from dictionaries import Study, arguments, claim_job
 from interbasis.base.files import write_text_atomically
 from interbasis.dictionaries.dictionary import Dictionary
 from interbasis.dictionaries.metrics import basis_gram, metric_matrix
@@ -140,20 +139,12 @@ def table(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("model")
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--layers", default="ln1.2,ln1.4")
-    parser.add_argument("--active", default="8,16")
+    parser = arguments(__doc__)
     methods = "fine_tuned,fine_tuned_lib,fine_tuned_both,end_to_end,end_to_end_time"
     parser.add_argument("--methods", default=methods)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--features", type=int, default=512)
-    parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--windows", type=int, default=3600)
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--fine-rate", type=float, default=3e-4)
-    parser.add_argument("--table", action="store_true")
+    parser.set_defaults(layers="ln1.2,ln1.4", active="8,16", seeds=3)
     options = parser.parse_args()
     torch.set_num_threads(1)
     folder = Path(options.out) / "end_to_end"

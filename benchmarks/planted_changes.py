@@ -27,7 +27,7 @@ HEAD, NEURON, SIZE = 1, 7, 0.5
 
 
 def reading(block: nn.Module, mlp: bool) -> tuple[Tensor, Tensor]:
-    """W [d_in, d_out] that an MLP (its gate, where it has one) or queries read with, and the norm's gain."""
+    """W [d_in, d_out] that an MLP (its gate, if any) or queries read with, and the gain of the norm."""
     if hasattr(block, "ln_1"):
         weight = block.mlp.c_fc.weight if mlp else block.attn.c_attn.weight
         return weight.data, (block.ln_2 if mlp else block.ln_1).weight.data

@@ -41,13 +41,22 @@ def test_hooks_and_hosted_ci_run_what_make_runs():
         tool, *action = hook["entry"].removesuffix(" --force-exclude").split()
         assert " ".join([tool, *action]) in commands
     workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
-    commands_of_jobs = [
-        step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step
-    ]
-    assert sorted(commands_of_jobs) == ["make docs", "make lens", "make lint", "make test"]
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    targets = {step["run"].split()[1] for step in steps if "run" in step}
+    targets |= set(workflow["jobs"]["others"]["strategy"]["matrix"]["target"])
+    assert all(step["run"].startswith("make ") for step in steps if "run" in step)
+    assert targets - {"${{"} == {"test", "slow", "lens", "dictionaries", "docs"}
+    assert all(re.search(rf"^{target}: ", commands, re.MULTILINE) for target in targets - {"${{"})
     classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
     for python in workflow["jobs"]["test"]["strategy"]["matrix"]["python"]:
         assert f"Programming Language :: Python :: {python}" in classifiers
+
+
+def test_hosted_actions_are_pinned_by_commit():
+    workflows = [path.read_text() for path in sorted((ROOT / ".github/workflows").glob("*.yml"))]
+    used = re.findall(r"uses: (?!\./)(\S+)", "\n".join(workflows))
+    assert len(used) > 5
+    assert [action for action in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action)] == []
 
 
 def test_the_long_files_of_the_tests_are_there():

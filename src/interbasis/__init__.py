@@ -9,25 +9,30 @@ from interbasis.base import version as _version
 from interbasis.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from interbasis import dictionaries
-    from interbasis.analysis import features
-    from interbasis.analysis.compare import compare
-    from interbasis.analysis.yardstick.stage import yardstick
-    from interbasis.base.errors import InterbasisError
-    from interbasis.graph.interaction_graph import InteractionGraph
-    from interbasis.graph.layer_basis import LayerBasis
-    from interbasis.graph.settings import BuildConfig
-    from interbasis.graph.trust import trust
-    from interbasis.models import mlp, modadd
-    from interbasis.models.hf.load import from_hf
-    from interbasis.models.module import from_torch
-    from interbasis.network.cores import General
-    from interbasis.network.network import Network, NodeLayer, Section
-    from interbasis.run.build import build
-    from interbasis.run.diff import diff
-    from interbasis.run.run import Run, open_run
-    from interbasis.show import figures
-    from interbasis.show.report.page import write_figures, write_report
+    from interbasis import dictionaries as dictionaries
+    from interbasis.analysis import features as features
+    from interbasis.analysis.compare import compare as compare
+    from interbasis.analysis.yardstick.stage import yardstick as yardstick
+    from interbasis.base.errors import InterbasisError as InterbasisError
+    from interbasis.graph.interaction_graph import InteractionGraph as InteractionGraph
+    from interbasis.graph.layer_basis import LayerBasis as LayerBasis
+    from interbasis.graph.settings import BuildConfig as BuildConfig
+    from interbasis.graph.trust import trust as trust
+    from interbasis.models import mlp as mlp
+    from interbasis.models import modadd as modadd
+    from interbasis.models.hf.load import from_hf as from_hf
+    from interbasis.models.module import from_torch as from_torch
+    from interbasis.network.cores import General as General
+    from interbasis.network.network import Network as Network
+    from interbasis.network.network import NodeLayer as NodeLayer
+    from interbasis.network.network import Section as Section
+    from interbasis.run.build import build as build
+    from interbasis.run.diff import diff as diff
+    from interbasis.run.run import Run as Run
+    from interbasis.run.run import open_run as open_run
+    from interbasis.show import figures as figures
+    from interbasis.show.report.page import write_figures as write_figures
+    from interbasis.show.report.page import write_report as write_report
 
 _HOMES = {
     "from_torch": "models.module",

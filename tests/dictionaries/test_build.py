@@ -9,10 +9,11 @@ import interbasis
 from interbasis.base.errors import InterbasisError
 from interbasis.compute.executor import Executor
 from interbasis.data.batches import Batches
-from interbasis.dictionaries.build import build_graph
 from interbasis.dictionaries.chain import Chain
 from interbasis.dictionaries.edge_sums import DictionaryEdgeSettings, DictionaryEdgesPass
-from interbasis.dictionaries.graph import FILE, load_graph
+from interbasis.dictionaries.graph import load_graph
+from interbasis.graph.store import DICTIONARY_GRAPH as FILE
+from interbasis.graph.store import graph_digest
 from interbasis.numerics.integration import rule
 from placed_dictionaries import by_autograd, dictionary, placed
 from tiny_models import random_model
@@ -80,6 +81,40 @@ def test_sums_over_data_are_those_of_single_tokens(model, source, target):
     assert sums["edges.0.tokens"] == TOKENS.numel()
 
 
+def test_lib_bases_between_dictionaries_are_those_of_a_build(tmp_path):
+    """Features are C f at every token, edges those of single tokens; the graph holds the bases."""
+    network = network_of("gpt2")
+    places = {
+        "ln1.0": dictionary(12, 20, "topk", 1),
+        "attn_in.0": "lib",
+        "ln1.1": dictionary(12, 20, "relu", 2),
+    }
+    run = interbasis.build(network, TOKENS, dictionaries=places, norm_limit=0, progress=False)
+    first, middle, last = run.layers
+    basis = interbasis.build(network, TOKENS, norm_limit=0, edge_method=None, progress=False).layers[
+        middle.index
+    ]
+    assert basis.name == middle.name == "attn_in.0"
+    f = network.activations_at(middle.index, TOKENS)
+    active = middle.encode(f)
+    z = torch.zeros(*f.shape[:2], middle.features, dtype=f.dtype).scatter_(2, active.indices, active.values)
+    expected = f @ basis.transform.T
+    assert (z - expected[..., 1:]).abs().max() <= 1e-10 * expected.abs().max()
+    assert (middle.split(active, f, f).sum(2) - f).abs().max() <= 1e-12 * f.abs().max()
+    for k, (a, b) in enumerate(((first, middle), (middle, last))):
+        squares, _, together = (sums[:, :-3] for sums in expected_sums(network, a, b))
+        edges = run.graph.edges[k]
+        places = edges.target.long(), edges.source.long()
+        assert torch.allclose(edges.rms, (squares[places] / TOKENS.numel()).sqrt().float(), rtol=1e-5)
+        assert torch.allclose(edges.frequency, (together[places] / TOKENS.numel()).float())
+        assert run.graph.header.pairs[k].nonzero == (squares > 0).sum()
+    run.save(tmp_path / "run")
+    again = interbasis.open_run(tmp_path / "run", network, TOKENS, dictionaries=run.given_dictionaries)
+    assert torch.equal(again.layers[1].dictionary.decoder, middle.dictionary.decoder)
+    with pytest.raises(InterbasisError, match="no node layer 'mlp_out"):
+        interbasis.build(network, TOKENS, dictionaries={"mlp_out.0": "lib", "ln1.1": "lib"}, progress=False)
+
+
 def test_sampled_positions_estimate_the_sums_with_their_error():
     """Over 60 seeds the mean of Σ A² is the exact one, and the stated error the spread."""
     network = network_of("gpt2")
@@ -101,13 +136,17 @@ def test_sampled_positions_estimate_the_sums_with_their_error():
 def graph_of(network, **options):
     width = network.nodes[0].width - 1
     dictionaries = {"ln1.0": dictionary(width, 40, "topk", 1), "ln1.1": dictionary(width, 30, "relu", 2)}
-    return build_graph(network, TOKENS, dictionaries, norm_limit=0, progress=False, **options)
+    run = interbasis.build(
+        network, TOKENS, dictionaries=dictionaries, norm_limit=0, progress=False, **options
+    )
+    return run.graph
 
 
 def test_a_graph_is_stored_and_read_again(tmp_path):
     network = network_of("gpt2")
     graph = graph_of(network, edge_positions=4)
-    graph.save(tmp_path)
+    digest = graph.save(tmp_path)
+    assert graph_digest(tmp_path) == digest
     again = load_graph(tmp_path)
     assert again.header == graph.header
     assert again.edges[0].error is not None
@@ -160,4 +199,4 @@ def test_dictionaries_that_do_not_fit_are_refused_in_one_sentence():
         ({"ln1.0": fits, "mlp_out.0": replace(fits, hook="a", output_hook="b")}, "input of an MLP"),
     ):
         with pytest.raises(InterbasisError, match=sentence):
-            build_graph(network, TOKENS, places, progress=False)
+            interbasis.build(network, TOKENS, dictionaries=places, progress=False)

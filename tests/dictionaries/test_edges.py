@@ -130,3 +130,46 @@ def test_pushing_forward_is_the_transpose_of_pulling_back(model):
                 section.read_outs(tokens[None])[0], section.read_outs(tangents), GRADIENT
             )
             assert (slow - fast).abs().max() <= 1e-10 * fast.abs().max()
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama", "mistral"])
+def test_heads_and_paths_are_those_of_autograd(model):
+    """Of each head, the gradient with respect to its values, keys and queries times the vector read there."""
+    network = interbasis.from_hf(random_model(model)).to(torch.float64)
+    a, b = placed(network, "attn_in.0", "topk", 1), placed(network, "attn_out.0", "relu", 2, features=30)
+    chain = Chain(b.through, GRADIENT)
+    (section,) = chain.sections
+    before = network.activations_at(a.index, TOKENS[:1])
+    activations = [f[0] for f in chain.activations(before)]
+    vectors = a.split(a.encode(before), before, before)[0]
+    positions = torch.tensor([3, 6])
+    rows = b.rows(b.encode(before).indices[0, positions])[:, :2]
+    shape, pushed = section.core.shape, chain.push(activations, vectors)
+    assert chain.heads == shape.heads > 1
+    tangents = [part.movedim(2, 0) for part in shape.parts(section.read_outs(vectors), 2)]  # [H, T, M, h]
+    u = section.read_outs(activations[0][None]).requires_grad_()
+    outputs = section.core(u, slice(0, u.shape[1]))
+    largest, total = 0.0, 0.0
+    for head in range(shape.heads):
+        received = chain.paths(activations, pushed, rows, positions, head=head)
+        for s, position in enumerate(positions.tolist()):
+            g = (rows[s] @ section.write).unflatten(1, (shape.heads, shape.width)).clone()
+            g[:, [h for h in range(shape.heads) if h != head]] = 0
+            for row, cotangent in enumerate(g.flatten(1)):
+                (slope,) = torch.autograd.grad(outputs[0, position], u, cotangent, retain_graph=True)
+                sizes = slope[0].split(shape.sizes, 1)
+                for name, part, tangent in zip(("query", "key", "value"), sizes, tangents, strict=True):
+                    group = head * (part.shape[1] // shape.width) // shape.heads
+                    mine = part[:, group * shape.width : (group + 1) * shape.width]  # [T, h]
+                    expected = torch.einsum("th,tmh->tm", mine, tangent[head])
+                    if name == "query":
+                        found = received[name][s, row]
+                        expected = expected[position]
+                    else:
+                        found = received[name].unflatten(2, rows.shape[:2])[..., s, row]
+                        expected = expected[: len(found)]
+                    largest = max(largest, expected.abs().max())
+                    assert (found - expected).abs().max() <= 1e-10 * max(largest, 1.0)
+        total = total + received["value"] + received["key"]
+    whole = chain.paths(activations, pushed, rows, positions)
+    assert (total - whole["value"] - whole["key"]).abs().max() <= 1e-10 * total.abs().max()

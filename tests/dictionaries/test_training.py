@@ -107,9 +107,10 @@ def test_what_cannot_be_trained_is_refused(superposition):
 
 @pytest.mark.parametrize("kind", ["topk", "batchtopk"])
 @pytest.mark.parametrize("with_bias", [True, False])
-def test_gradients_are_those_of_autograd(with_bias, kind):
+@pytest.mark.parametrize("features", [12, 600])  # products all at once, and one by one
+def test_gradients_are_those_of_autograd(with_bias, kind, features):
     generator = seeded(3)
-    shapes = (12, 5), (12,), (12, 5), (5,)
+    shapes = (features, 5), (features,), (features, 5), (5,)
     tensors = [torch.randn(s, generator=generator, dtype=torch.float64, requires_grad=True) for s in shapes]
     parameters = Parameters(*tensors)
     y = torch.randn(30, 5, generator=generator, dtype=torch.float64)

@@ -16,6 +16,7 @@ from interbasis.network.cores import (
     Normalize,
     PassCore,
     Rotary,
+    ScoreBias,
     Variance,
 )
 from interbasis.network.difference import difference
@@ -115,6 +116,7 @@ KINDS = {
     "grouped": AttentionShape(4, 2, key_heads=2),
     "windowed": AttentionShape(2, 3, window=2),
     "capped": AttentionShape(2, 3, cap=0.7),
+    "sinks and biases": AttentionShape(2, 3, sinks=(0.4, -0.2), bias=ScoreBias(slopes=(0.3, 0.1))),
     "rotary": AttentionShape(2, 4, rotary=Rotary((1.0, 0.3))),
     "partly rotary": AttentionShape(2, 5, rotary=Rotary((1.0, 0.3), stretch=1.2)),
     "rotary, grouped, windowed": AttentionShape(4, 2, window=3, rotary=Rotary((0.8,)), key_heads=2),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from interbasis.analysis.features.contexts import vocabulary
+from interbasis.analysis.features.contexts import ImageRendering, Presentation, vocabulary
 from interbasis.base.errors import InterbasisError
 from interbasis.data.batches import Batches
 from interbasis.graph.interaction_graph import InteractionGraph
@@ -16,7 +16,7 @@ from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.hooks import layer_name
 
 if TYPE_CHECKING:
-    from interbasis.analysis.workspace import Workspace
+    from interbasis.analysis.workspace import OpenedRun
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,9 +24,11 @@ class Prompt:
     """One sample, and what its tokens and the model's outputs are called."""
 
     text: str
-    inputs: Tensor  # [positions], or one row of numbers
+    inputs: Tensor  # [positions], [positions, width], an image, or one row of numbers
     names: Sequence[str] | None = None
     encode: Callable[[str], list[int]] | None = None
+    picture: str | None = None
+    """The sample as a PNG data URI, where it is a picture."""
 
     def output_name(self, output: int) -> str:
         """Return the name of an output; its number where it has no name."""
@@ -35,7 +37,7 @@ class Prompt:
 
 
 def open_prompt(
-    workspace: "Workspace", text: str | None, sample: int | None, data: str | None = None
+    workspace: "OpenedRun", text: str | None, sample: int | None, data: str | None = None
 ) -> Prompt:
     """Return the sample that a prompt or a sample's number names, of the run's data or of those named.
 
@@ -43,11 +45,12 @@ def open_prompt(
         InterbasisError: Both or neither are given, there is no tokenizer, or no such sample.
     """
     if (text is None) == (sample is None):
-        raise InterbasisError("expected either a prompt or the number of a sample: --prompt or --sample")
+        raise InterbasisError("expected either a prompt (a text) or the number of a sample of the data")
     if text is not None and data is not None:
-        raise InterbasisError("--data is where a --sample is taken from; leave it out, or name a sample")
-    folder = workspace.model.tokenizer if workspace.model is not None else ""
-    folder = folder or str(getattr(workspace.train_data, "tokenizer", None) or "")
+        raise InterbasisError(
+            "data are where a sample is taken from; leave them out, or give a sample's number"
+        )
+    folder = workspace.tokenizer
     if text is not None:
         return _from_text(workspace, text, folder)
     assert sample is not None
@@ -56,19 +59,26 @@ def open_prompt(
     if sample >= len(batches):
         raise InterbasisError(f"the data have samples 0 to {len(batches) - 1}, received {sample}")
     row = next(batches.chunks(1, sample))[1][0]
-    names = _names(workspace, folder) or tuple(getattr(samples, "classes", ())) or None
+    names = (
+        token_names(workspace, folder)
+        or workspace.network.class_names
+        or getattr(samples, "classes", None)
+        or None
+    )
     is_text = not row.is_floating_point() and names is not None and workspace.network.predicts_next
     text = "".join(names[int(token)] for token in row) if is_text and names else f"sample {sample}"
-    return Prompt(text, row, names)
+    rendering = Presentation.from_data(workspace.network, samples, batches).rendering
+    picture = rendering.picture(row) if isinstance(rendering, ImageRendering) else None
+    return Prompt(text, row, names, picture=picture)
 
 
-def _from_text(workspace: "Workspace", text: str, folder: str) -> Prompt:
+def _from_text(workspace: "OpenedRun", text: str, folder: str) -> Prompt:
     from interbasis.data.text import open_tokenizer
 
     if not folder:
         raise InterbasisError(
-            "a prompt requires a tokenizer, and this run's model and data have none; name a sample of the "
-            "data with --sample"
+            "a prompt requires a tokenizer, and this run's model and data have none; give the number of "
+            "a sample of the data instead"
         )
     tokenizer = open_tokenizer(folder)
 
@@ -80,14 +90,14 @@ def _from_text(workspace: "Workspace", text: str, folder: str) -> Prompt:
         raise InterbasisError("the prompt is empty; expected at least one token")
     if tokenizer.bos is not None and tokens[0] != tokenizer.bos:
         tokens = [tokenizer.bos, *tokens]
-    return Prompt(text, torch.tensor(tokens), _names(workspace, folder), encode)
+    return Prompt(text, torch.tensor(tokens), token_names(workspace, folder), encode)
 
 
-def _names(workspace: "Workspace", folder: str) -> Sequence[str] | None:
+def token_names(workspace: "OpenedRun", folder: str) -> Sequence[str] | None:
+    """Return the texts of a model's tokens or outputs, from the folder of a tokenizer; None without one."""
     names = workspace.network.token_names or (vocabulary(Path(folder)) if folder else [])
-    output = workspace.network.output_layer
     # a model may have more outputs than its tokenizer has tokens
-    more = range(len(names), output.width - output.first_coordinate)
+    more = range(len(names), workspace.network.output_count)
     return [*names, *map(str, more)] if names else None
 
 

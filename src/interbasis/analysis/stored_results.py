@@ -18,6 +18,7 @@ from interbasis.base.errors import InterbasisError, first_problem, short_repr
 from interbasis.base.files import file_sha256, inside, write_atomically, write_text_atomically
 from interbasis.base.json_text import parse_json
 from interbasis.base.records import Record
+from interbasis.graph.named_sources import relative_name
 from interbasis.graph.store import graph_digest
 
 if TYPE_CHECKING:
@@ -85,7 +86,10 @@ class DataUsed(Record):
         batches = data if isinstance(data, Batches) else Batches(data)
         fingerprint, labels = batches.fingerprint(), batches.labels_fingerprint()
         return cls(
-            spec=getattr(data, "spec", ""), samples=len(batches), fingerprint=fingerprint, labels=labels
+            spec=relative_name(getattr(data, "spec", "")),
+            samples=len(batches),
+            fingerprint=fingerprint,
+            labels=labels,
         )
 
 

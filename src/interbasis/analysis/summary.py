@@ -10,6 +10,7 @@ from interbasis.base.records import Basis, Method, Record
 from interbasis.graph.interaction_graph import InteractionGraph, LargestDirection
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.named_sources import split_options
+from interbasis.graph.precision import Precision, edge_error, eigenvalue_error
 from interbasis.network.hooks import hook_names
 
 
@@ -32,7 +33,7 @@ class LayerSummary(Record):
     """Participation ratio of what ranks the features, (Σλ)² / Σλ²."""
     largest: float | None
     eigenvalue_error: float | None
-    """Relative standard error of Λ, root mean square over the features; None where nothing was sampled."""
+    """Median relative standard error of the Λ that carry 90 % of ΣΛ; None where nothing was sampled."""
     largest_direction: LargestDirection | None
     """Share of the variance along the largest direction, and what carries it; None in runs of version 0.1."""
 
@@ -48,7 +49,7 @@ class SectionSummary(Record):
     """Number of the largest edges that carry 90 % of Ê²."""
     edges_for_99_percent: int
     median_relative_error: float | None
-    """Median relative error of Ê; None where edges are exact."""
+    """Median relative standard error of the edges that carry 90 % of ΣÊ²; None where edges are exact."""
 
     @property
     def name(self) -> str:
@@ -59,6 +60,7 @@ class RunSummary(Record):
     """Contents of a run in a few numbers; layers by name, sections by the name of their source layer."""
 
     model: str
+    """Its name, or its path; empty where it has neither."""
     family: str
     basis: Basis
     edge_method: Method | None
@@ -72,9 +74,13 @@ class RunSummary(Record):
     """Whether the largest direction of every layer is a feature of its own."""
     token_texts: dict[int, str]
     """Texts of the tokens that carry largest directions, where there is a tokenizer."""
+    precision: Precision | None
+    """Errors asked for and reached; None in older runs."""
     seconds: dict[str, float]
     """Per phase of the build."""
     versions: dict[str, str]
+    too_few_data: str = ""
+    """A sentence on layers with no more tokens than coordinates; empty where all have more."""
     layers: dict[str, LayerSummary]
     sections: dict[str, SectionSummary]
 
@@ -82,14 +88,14 @@ class RunSummary(Record):
 def summarise(graph: InteractionGraph) -> RunSummary:
     """Summarise a graph in a few numbers."""
     widths, directions = graph.provenance.widths, graph.provenance.largest_directions
-    hooks = hook_names(graph.layer_names)
+    hooks, degrees = hook_names(graph.layer_names), graph.config.eigenvalue_degrees
     errors: Sequence[Tensor | None] = graph.edge_errors or [None] * len(graph.edges)
     sections = [
         _section(edges, error, *graph.layers[k : k + 2])
         for k, (edges, error) in enumerate(zip(graph.edges, errors, strict=True))
     ]
     return RunSummary(
-        model=graph.provenance.model,
+        model=graph.provenance.shown_model if graph.provenance.model else graph.provenance.model_name,
         family=graph.provenance.family,
         basis=graph.config.basis,
         edge_method=graph.config.edge_method,
@@ -98,10 +104,12 @@ def summarise(graph: InteractionGraph) -> RunSummary:
         norm_limit=graph.config.norm_limit,
         isolate_largest=graph.config.isolate_largest,
         token_texts=_token_texts(graph),
+        precision=graph.provenance.precision,
         seconds={phase: round(t, 3) for phase, t in graph.provenance.timings.items()},
         versions=graph.provenance.versions,
+        too_few_data=graph.too_few_data,
         layers={
-            layer.name: _layer(layer, width, hooks.get(layer.name), directions.get(layer.name))
+            layer.name: _layer(layer, width, hooks.get(layer.name), directions.get(layer.name), degrees)
             for layer, width in zip(graph.layers, widths, strict=True)
         },
         sections={section.source: section for section in sections},
@@ -125,7 +133,9 @@ def _token_texts(graph: InteractionGraph) -> dict[int, str]:
     return {}
 
 
-def _layer(layer: LayerBasis, width: int, hook: str | None, largest: LargestDirection | None) -> LayerSummary:
+def _layer(
+    layer: LayerBasis, width: int, hook: str | None, largest: LargestDirection | None, degrees: int
+) -> LayerSummary:
     ranking = torch.zeros(0) if layer.eigenvalues is None else layer.eigenvalues[layer.first_feature :]
     positive = ranking.clamp_min(0)
     noise, unused = layer.variance_cut, layer.jacobian_cut
@@ -141,21 +151,9 @@ def _layer(layer: LayerBasis, width: int, hook: str | None, largest: LargestDire
         last_kept_over_floor=margin,
         effective_features=(positive.sum().square() / positive.square().sum().clamp_min(1e-300)).item(),
         largest=ranking.max().item() if len(ranking) else None,
-        eigenvalue_error=_eigenvalue_error(layer),
+        eigenvalue_error=eigenvalue_error(layer, degrees),
         largest_direction=largest,
     )
-
-
-def _eigenvalue_error(layer: LayerBasis) -> float | None:
-    """Relative standard error of Λ, root mean square over the features weighted by Λ; None where not sampled.
-
-    A single feature's error has one degree of freedom; all of them together say more.
-    """
-    if layer.eigenvalue_errors is None or layer.eigenvalues is None:
-        return None
-    first = layer.first_feature
-    Λ, errors = layer.eigenvalues[first:], layer.eigenvalue_errors[first:]
-    return ((errors.square() / Λ).sum() / Λ.sum()).sqrt().item() if len(Λ) else 0.0
 
 
 def _section(edges: Tensor, error: Tensor | None, source: LayerBasis, target: LayerBasis) -> SectionSummary:
@@ -167,10 +165,6 @@ def _section(edges: Tensor, error: Tensor | None, source: LayerBasis, target: La
         """Number of the largest edges that carry the share; 0 where all are 0."""
         return int((shares < share).sum()) + 1 if squares.numel() and squares[0] > 0 else 0
 
-    median = None
-    if error is not None:
-        relative = (error[-inner.shape[0] :, -inner.shape[1] :] / inner)[inner > 0]
-        median = relative.median().item() if len(relative) else 0.0
     return SectionSummary(
         source=source.name,
         target=target.name,
@@ -178,5 +172,5 @@ def _section(edges: Tensor, error: Tensor | None, source: LayerBasis, target: La
         largest=inner.max().item() if inner.numel() else None,
         edges_for_90_percent=carrying(0.9),
         edges_for_99_percent=carrying(0.99),
-        median_relative_error=median,
+        median_relative_error=None if error is None else edge_error(edges, error, source, target),
     )

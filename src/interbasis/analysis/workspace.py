@@ -1,4 +1,4 @@
-"""A graph with its network, its data and its results: what every analysis works on."""
+"""A graph with its network, its data and its results: every analysis works on one."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,8 +26,9 @@ from interbasis.compute.locks import working
 from interbasis.compute.team import ALONE, Team
 from interbasis.data.batches import Data
 from interbasis.data.samples import Split
+from interbasis.dictionaries.graph import DictionaryGraph
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.graph.named_sources import NamedSources
+from interbasis.graph.named_sources import NamedSources, located
 from interbasis.graph.store import graph_digest
 from interbasis.graph.trust import require_same_data, require_trust
 from interbasis.network.hooks import layer_name
@@ -41,13 +42,13 @@ Rec = TypeVar("Rec", bound=Record)
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
-class Workspace:
-    """A graph, saved or not, with its network, its data and its results.
+class OpenedRun:
+    """A graph of either kind, saved or not, with its model, its data and its results.
 
-    The network and the data that a run names are opened when they are first used.
+    The model and the data that a run names are opened when they are first used.
     """
 
-    graph: InteractionGraph
+    graph: InteractionGraph | DictionaryGraph
     folder: Path | None = None
     """Folder of the run, where results are stored; None keeps them in memory."""
     digest: str | None = None
@@ -56,7 +57,7 @@ class Workspace:
     """The network, where it was given; default: that of the model."""
     given_model: "Model | None" = None
     """The model, where it was opened by name already."""
-    model_name: str = ""
+    model_spec: str = ""
     """A model by name, in place of the one that the run names."""
     train_data: Data | None = None
     """Data given in Python; None where they follow from the model and the build."""
@@ -76,7 +77,7 @@ class Workspace:
     """Tensors that go with these results."""
 
     def __post_init__(self) -> None:
-        if self.given_network is not None or self.model_name:
+        if self.given_network is not None or self.model_spec:
             _ = self.network  # a network that does not fit is refused at once
 
     @cached_property
@@ -90,15 +91,18 @@ class Workspace:
 
         if self.given_model is not None or self.given_network is not None:
             return self.given_model
-        name = self.model_name or self.graph.provenance.model
+        name = self.model_spec or self.graph.provenance.model
         if not name:
             raise InterbasisError(
                 f"{self.folder or 'this graph'} was built in Python and does not name its model; add "
                 "--model, or open it with interbasis.open_run(folder, network, data)"
             )
-        if not self.model_name:
-            self._require_trust("model")
-        return open_model(name, self.memory)
+        if self.model_spec:
+            return open_model(name, self.memory)
+        folder = self.graph.provenance.naming_folder(self.folder)
+        found = located(name, folder)
+        self._require_trust("model")
+        return open_model(found, self.memory, folder)
 
     @cached_property
     def network(self) -> Network:
@@ -111,28 +115,25 @@ class Workspace:
         if network is None:
             assert self.model is not None
             network = self.model.network
-        if network.layers != self.graph.layer_names:
-            network = network.between(self.graph.layer_names)
+        network = self.part(network)
         if network.fingerprint() != self.graph.provenance.model_fingerprint:
-            name = self.graph.provenance.model or "the network"
+            name = self.model_spec or self.graph.provenance.model or "the network"
             raise InterbasisError(
                 f"{name} is not the model that {self.folder or 'this graph'} was built for: the weights "
                 "differ; open the checkpoint of the build, or build again"
             )
+        provenance = self.graph.provenance
+        return network.named(provenance.model_name, provenance.class_names, provenance.feature_names)
+
+    def part(self, network: Network) -> Network:
+        """Return the part of a model's network that the graph is of."""
         return network
 
-    def on(self, device: str | None) -> Self:
-        """Return the same run with its network on a device: cpu, cuda, cuda:1 or mps; None changes nothing.
-
-        Raises:
-            InterbasisError: This machine has no such device, or the run was built in float64, which it lacks.
-        """
-        if device is None:
-            return self
-        target, dtype = torch_device(device), self.graph.config.torch_dtype
-        require_dtype(target, dtype)
-        network = self.network.to(target) if has_float64(target) else self.network.to(target, dtype)
-        return replace(self, given_network=network, given_model=self.model)
+    @property
+    def tokenizer(self) -> str:
+        """Folder of the tokenizer of the model, or of the data that were given; empty without one."""
+        folder = self.model.tokenizer if self.model is not None else ""
+        return folder or str(getattr(self.train_data, "tokenizer", None) or "")
 
     def data(self, spec: str | None = None, split: Split = "test") -> Data:
         """Return the data named, those given in Python, or a split of those that the graph was built on.
@@ -140,7 +141,7 @@ class Workspace:
         Where it was built on the first N samples, those are the first N of the split, or all if it has fewer.
         """
         from interbasis.graph.named_models import at_one_commit, first_samples
-        from interbasis.graph.named_sources import split_options
+        from interbasis.graph.named_sources import join_options, split_options
 
         if spec is None and self.train_data is not None:
             return self.train_data if split == "train" or self.test_data is None else self.test_data
@@ -150,33 +151,24 @@ class Workspace:
                 "this graph was built in Python and does not name its data; give them when it is opened, "
                 "interbasis.open_run(folder, network, data)"
             )
+        stored = request.data if spec is None and request else None
+        found = located(stored, self.graph.provenance.naming_folder(self.folder)) if stored else None
         if spec is None:
             self._require_trust("data")
-        if spec is not None or not request or not request.data:
+        if stored is None or found is None:
             whole, samples = model.open_data(spec, split), 0
         else:
-            name, options = split_options(request.data)
+            name, options = split_options(found)
             samples = int(options.pop("samples", 0))
-            named = ",".join([name, *(f"{k}={v}" for k, v in options.items())])
-            whole = model.open_data(named, split, samples or None)
+            whole = model.open_data(join_options(name, options), split, samples or None)
+            if found != stored:  # results name the data as the run does
+                given, named = split_options(stored)
+                whole = replace(whole, spec=join_options(given, {k: named[k] for k in options}))
         whole = at_one_commit(whole, self.team, lambda spec: model.open_data(spec, split, samples or None))
         data = first_samples(whole, min(samples, len(whole))) if samples else whole
         if spec is None and split == "train":
             require_same_data(data, self.graph.provenance, self.folder)
         return data
-
-    def section_indices(self, names: Iterable[str] | None) -> list[int]:
-        """Return the indices of sections by the names of their source layers; None is all of them."""
-        known = self.graph.section_names
-        chosen = {
-            layer_name(name, self.graph.layer_names): name for name in (known if names is None else names)
-        }
-        for layer, name in chosen.items():
-            if layer not in known:
-                raise InterbasisError(
-                    f"there is no section from {name!r}; expected one of {', '.join(known)}"
-                )
-        return [k for k, name in enumerate(known) if name in chosen]
 
     @contextmanager
     def working(self, stage: str, *, alone: bool = True) -> Iterator[None]:
@@ -216,7 +208,8 @@ class Workspace:
     def stored(self, kind: type[R]) -> R | None:
         """Return a result of the graph that a stage has stored; None where there is none."""
         if self.folder is not None:
-            return load_result(self.folder, kind, self.graph, self.digest)
+            graph = self.graph if isinstance(self.graph, InteractionGraph) else None
+            return load_result(self.folder, kind, graph, self.digest)
         result = self.results.get(kind.file)
         return result if isinstance(result, kind) else None
 
@@ -240,7 +233,45 @@ class Workspace:
         if self.built_here or not NamedSources.from_provenance(provenance, "").unsafe([kind]):
             return
         digest = self.digest or ("" if self.folder is None else graph_digest(self.folder))
-        require_trust(self.folder, NamedSources.from_provenance(provenance, digest), [kind])
+        require_trust(self.folder, NamedSources.from_provenance(provenance, digest, self.folder), [kind])
+
+
+@dataclass(eq=False, kw_only=True, repr=False)
+class Workspace(OpenedRun):
+    """An interaction graph, saved or not, with its network, its data and its results."""
+
+    graph: InteractionGraph
+
+    def part(self, network: Network) -> Network:
+        """Return the part of a model's network between the layers of the graph."""
+        names = self.graph.layer_names
+        return network if network.layers == names else network.between(names)
+
+    def on(self, device: str | None) -> Self:
+        """Return the same run with its network on a device: cpu, cuda, cuda:1 or mps; None changes nothing.
+
+        Raises:
+            InterbasisError: This machine has no such device, or the run was built in float64, which it lacks.
+        """
+        if device is None:
+            return self
+        target, dtype = torch_device(device), self.graph.config.torch_dtype
+        require_dtype(target, dtype)
+        network = self.network.to(target) if has_float64(target) else self.network.to(target, dtype)
+        return replace(self, given_network=network, given_model=self.model)
+
+    def section_indices(self, names: Iterable[str] | None) -> list[int]:
+        """Return the indices of sections by the names of their source layers; None is all of them."""
+        known = self.graph.section_names
+        chosen = {
+            layer_name(name, self.graph.layer_names): name for name in (known if names is None else names)
+        }
+        for layer, name in chosen.items():
+            if layer not in known:
+                raise InterbasisError(
+                    f"there is no section from {name!r}; expected one of {', '.join(known)}"
+                )
+        return [k for k, name in enumerate(known) if name in chosen]
 
 
 def collect_records(

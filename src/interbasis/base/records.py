@@ -2,12 +2,13 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
+from interbasis.base.display import notebook_html
 from interbasis.base.errors import InterbasisError
 
 Basis = Literal["lib", "gib", "jib", "pca", "neuron", "random"]
@@ -19,6 +20,10 @@ Metric = Literal["accuracy", "cross_entropy"]
 
 MAX_SHOWN = 200
 """Characters of a value that a message shows."""
+MAX_FIELD_SHOWN = 72
+"""Characters of a field that the text of a record shows; longer ones are counted."""
+MAX_ENTRIES_SHOWN = 8
+"""Entries of a field up to which they may be shown."""
 
 
 class Record(BaseModel):
@@ -38,6 +43,13 @@ class Record(BaseModel):
         return json.dumps(
             _null_for_nan(values), allow_nan=False, indent=indent, separators=separators, default=str
         )
+
+    def __repr_args__(self) -> "Iterable[tuple[str | None, object]]":
+        return [(name, ShortText(value)) for name, value in super().__repr_args__()]
+
+    def _repr_html_(self) -> str:
+        """The record as tables inside a notebook."""
+        return notebook_html(self)
 
     @classmethod
     def validated(cls, **values: Any) -> Self:
@@ -59,6 +71,24 @@ class Record(BaseModel):
             if len(received) > MAX_SHOWN:  # a tensor, say
                 received = f"what was given, of type {type(first['input']).__name__}"
             raise InterbasisError(f"the setting {name} cannot be {received}: {reason}") from error
+
+
+class ShortText:
+    """Text of a field: the value itself where it is short, else how many entries it has."""
+
+    def __init__(self, value: object):
+        self.value = value
+
+    def __repr__(self) -> str:
+        value, kind = self.value, type(self.value).__name__
+        if isinstance(value, Sized) and not isinstance(value, str) and len(value) > MAX_ENTRIES_SHOWN:
+            return f"<{kind} of {len(value):,}>"
+        text = repr(value)
+        if len(text) <= MAX_FIELD_SHOWN:
+            return text
+        if isinstance(value, str):
+            return repr(value[: MAX_FIELD_SHOWN - 1] + "…")
+        return f"<{kind} of {len(value):,}>" if isinstance(value, Sized) else f"<{kind}>"
 
 
 def require(fits: bool, reason: str) -> None:

@@ -24,6 +24,8 @@ def ablate(
 
     Example: interbasis ablate runs/lib --edges --nodes
     """
+    if common.shown_between(run, "ablate", as_json, request, model, trust, device=device, memory=memory):
+        return
     from interbasis.analysis.stages import ablate as stage
     from interbasis.show.result_tables import ablation_tables
 

@@ -6,15 +6,17 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from interbasis.base.errors import InterbasisError
+from interbasis.base.records import Record
 from interbasis.cli import common
 from interbasis.compute.team import Resources
-from interbasis.graph.settings import BuildRequest
+from interbasis.graph.settings import SAMPLING, BuildRequest, parse_fraction, parse_seconds
 
 
 class BuildOptions(BuildRequest):
     """Everything that decides the graph, except the model, which is the command's argument."""
 
     model: Annotated[str, Parameter(parse=False)] = ""
+    exact: Annotated[bool, common.flag("Sample nothing.")] = False
 
 
 class OutputOptions(Resources):
@@ -29,6 +31,37 @@ class OutputOptions(Resources):
     shard: str | None = None
     """NUMBER/SHARDS: compute one part of the current round of this build, and write it to OUT/shards
     for interbasis merge."""
+
+
+TOPICS: dict[str, tuple[str, ...]] = {
+    "Sampling, which --error and --time decide": SAMPLING,
+    "Bases": (
+        "rotate_last", "threshold", "relative_threshold", "isolate", "isolate_largest", "skip_positions",
+        "norm_limit",
+    ),
+    "Edges": ("edge_method", "edge_points"),
+    "Other data and names": ("jacobian_data", "edge_data", "model_name"),
+    "Numbers": ("seed", "dtype", "threads"),
+    "Resources": ("cache_gigabytes", "memory", "device", "shard"),
+}  # fmt: skip
+"""Groups of the help beside the first."""
+PARSERS = {"error": parse_fraction, "time": parse_seconds}
+"""Functions that read the texts of options whose values are not written as Python writes them."""
+
+
+def _described(options: type[Record]) -> None:
+    """Put options into their groups of the help, and let their values be read as settings are."""
+    for name, field in options.model_fields.items():
+        group = next((topic for topic, names in TOPICS.items() if name in names), None)
+        if group is not None:
+            field.metadata.append(Parameter(group=group))
+        if name in PARSERS:
+            read = PARSERS[name]
+            field.metadata.append(Parameter(converter=lambda _, tokens, read=read: read(tokens[0].value)))
+
+
+_described(BuildOptions)
+_described(OutputOptions)
 
 
 def chosen_settings(model: str | None, options: BuildOptions | None) -> dict[str, object]:
@@ -46,14 +79,6 @@ def build(
     *,
     output: Annotated[OutputOptions, common.Flat],
     options: Annotated[BuildOptions | None, common.Flat] = None,
-    dictionary: Annotated[
-        list[str] | None,
-        Parameter(
-            help="LAYER=PATH: a sparse dictionary of a node layer, attn_out.N or mlp_out.N; give several. "
-            "The graph is then between their features; other layers are passed through.",
-            negative="",
-        ),
-    ] = None,
     trust: common.Trust = False,
     as_json: common.AsJson = False,
 ) -> None:
@@ -75,10 +100,10 @@ def build(
     from interbasis.show.result_tables import shard_lines, summary_tables
 
     settings = chosen_settings(model, options)
-    if dictionary:
-        _build_between(dictionary, settings, output, trust, as_json)
-        return
     request = requested(settings, output.config, trusted=trust, same_data=True)
+    if request.dictionary:
+        _build_between(request, output, as_json)
+        return
     if output.shard is not None:
         if output.memory is not None or output.device is not None:
             raise InterbasisError("--shard cannot be combined with --memory or --device; leave these out")
@@ -90,18 +115,17 @@ def build(
     common.show(run.summary(), as_json, tables, output.out)
 
 
-def _build_between(
-    dictionaries: list[str], settings: dict[str, object], output: OutputOptions, trust: bool, as_json: bool
-) -> None:
+def _build_between(request: BuildRequest, output: OutputOptions, as_json: bool) -> None:
     """Build the graph between the features of dictionaries."""
     from interbasis.run.dictionary_run import build_dictionaries_by_name
-    from interbasis.run.request import requested
     from interbasis.show.dictionaries.tables import graph_tables
 
-    if output.shard is not None or output.memory is not None or output.device is not None:
+    if output.shard is not None:
+        raise InterbasisError("a graph between dictionaries is not built in shards; leave out --shard")
+    if request.error is not None or request.time is not None:
         raise InterbasisError(
-            "--dictionary cannot be combined with --shard, --memory or --device; leave these out"
+            "--dictionary cannot be combined with --error or --time; leave these out, or name settings for "
+            "sampling (--edge-group)"
         )
-    request = requested(settings, output.config, trusted=trust, same_data=True)
-    graph = build_dictionaries_by_name(request, dictionaries, output.out, overwrite=output.overwrite)
-    common.show(graph.header, as_json, graph_tables, output.out)
+    run = build_dictionaries_by_name(request, output.out, overwrite=output.overwrite, resources=output)
+    common.show(run.graph.header, as_json, graph_tables, output.out)

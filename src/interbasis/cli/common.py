@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterable
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from cyclopts import Parameter
 from rich.console import RenderableType
 
+from interbasis.base.errors import InterbasisError
 from interbasis.base.messages import clear_line, printable
 from interbasis.base.records import Record
 
@@ -47,12 +49,61 @@ AsJson = Annotated[bool, flag("Print the result as JSON.", "--json")]
 
 def open_run(run: Path, model: str | None, trust: bool, memory: str | None = None) -> "OpenRun":
     """Open a run with its model and data: those that it names, if it is the user's or trusted."""
+    from interbasis.graph.store import read_header
     from interbasis.graph.trust import trust as trust_run
     from interbasis.run import run as front
 
+    read_header(run)  # a graph between dictionaries is refused
     if trust:
         trust_run(run)
     return front.open_run(run, model=model, memory=memory)
+
+
+def shown_between(
+    run: Path,
+    stage: str,
+    as_json: bool,
+    request: Record | None = None,
+    model: str | None = None,
+    trust: bool = False,
+    **resources: str | None,
+) -> bool:
+    """Call a stage of a graph between dictionaries and print its result; False for the folder of another run.
+
+    Args:
+        run: Folder of the run.
+        stage: Name of the method of `DictionaryRun`.
+        as_json: Whether the result is printed as JSON.
+        request: Options of the stage.
+        model: A model by name, in place of the one that the run names.
+        trust: Trust whoever built the run.
+        resources: Further options of the command, which have no use here.
+
+    Raises:
+        InterbasisError: An option has no use there.
+    """
+    from interbasis.dictionaries.graph import is_dictionary_graph
+    from interbasis.graph.trust import trust as trust_run
+    from interbasis.run.dictionary_run import DictionaryRun, open_dictionary_run
+    from interbasis.show.dictionaries.tables import tables
+
+    if not is_dictionary_graph(run):
+        return False
+    method = getattr(DictionaryRun, stage)
+    options = {} if request is None else request.model_dump(include=request.model_fields_set)
+    options |= {name: value for name, value in resources.items() if value is not None}
+    known = signature(method).parameters
+    if unused := [name for name in options if name not in known]:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
+        raise InterbasisError(
+            f"{stage} of a graph between dictionaries has no use for {names}; leave "
+            f"{'them' if len(unused) > 1 else 'it'} out"
+        )
+    if trust:
+        trust_run(run)
+    opened = open_dictionary_run(run, model=model)
+    show(method(opened, **options), as_json, lambda result: tables(result, opened), run)
+    return True
 
 
 def show(

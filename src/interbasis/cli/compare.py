@@ -29,8 +29,14 @@ def compare(
     Example: interbasis compare runs/lib runs/pca
     """
     from interbasis.analysis import compare as comparison
+    from interbasis.analysis.dictionaries.compare import compare_graphs
+    from interbasis.dictionaries.graph import is_dictionary_graph, load_graph
+    from interbasis.show.dictionaries.tables import comparison_tables as dictionary_tables
     from interbasis.show.result_tables import comparison_tables
 
+    if is_dictionary_graph(one) and is_dictionary_graph(other):
+        common.show(compare_graphs(load_graph(one), load_graph(other)), as_json, dictionary_tables)
+        return
     if data is None:
         result = comparison.compare(one, other)
     else:

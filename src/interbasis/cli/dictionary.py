@@ -4,7 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
+from pydantic import Field
 
+from interbasis.analysis.dictionaries.paths import PathsRequest
+from interbasis.base.errors import InterbasisError
+from interbasis.base.records import Record
 from interbasis.cli import common
 from interbasis.dictionaries.settings import DictionarySettings
 
@@ -17,9 +21,16 @@ dictionary = App(
 DictionaryModel = Annotated[
     str, Parameter(help="modadd[:PATH], mlp:PATH, hf:FOLDER-OR-HUB-ID or python:MODULE:FUNCTION.")
 ]
-Graph = Annotated[Path, Parameter(help="Folder of a graph, made by interbasis build --dictionary.")]
-GraphModel = Annotated[str, Parameter(help="The model that the graph is of, by name.")]
 DataName = Annotated[str | None, Parameter(help="Data by name; default: those the model was trained on.")]
+
+
+class CheckRequest(Record):
+    """Request to check the edges of a graph between dictionaries."""
+
+    data: str
+    """Data by name that the edges were not measured on."""
+    count: int = Field(200, ge=1)
+    """Strongest edges of every pair of dictionaries to check."""
 
 
 @dictionary.command
@@ -104,96 +115,42 @@ def _open(model: str, device: str | None) -> "Model":
 
 
 @dictionary.command
-def describe(
-    graph: Graph,
-    model: GraphModel,
-    /,
-    *,
-    data: Annotated[str | None, Parameter(help="Data by name; default: those of the build.")] = None,
-    as_json: common.AsJson = False,
-) -> None:
-    """Find examples and tested descriptions of the features of a graph between dictionaries.
-
-    A description is chosen on half of the samples; its precision and recall are those on the other half.
-
-    Example: interbasis dictionary describe runs/sparse hf:gpt2
-    """
-    from interbasis.run.dictionary_run import DictionaryRun
-    from interbasis.show.dictionaries.tables import description_tables
-
-    run = DictionaryRun.open(graph, model)
-    result = run.describe(data)
-    common.show(result, as_json, lambda found: description_tables(found, run.graph, run.names), graph)
-
-
-@dictionary.command
-def trace(
-    graph: Graph,
-    model: GraphModel,
-    /,
-    *,
-    prompt: Annotated[str, Parameter(help="Text whose next token is explained.")],
-    target: Annotated[
-        str | None, Parameter(help="The token to explain; default: the most likely one.")
-    ] = None,
-    as_json: common.AsJson = False,
-) -> None:
-    """Trace the next token of a prompt in the features of dictionaries.
-
-    Example: interbasis dictionary trace runs/sparse hf:gpt2 --prompt "Once upon a time"
-    """
-    from interbasis.run.dictionary_run import DictionaryRun, stored_descriptions
-    from interbasis.show.dictionaries.tables import trace_tables
-
-    run = DictionaryRun.open(graph, model)
-    result = run.trace(prompt, target)
-    known = stored_descriptions(graph)
-    common.show(result, as_json, lambda trace: trace_tables(trace, known, run.names), graph)
-
-
-@dictionary.command
 def check(
-    graph: Graph,
-    model: GraphModel,
+    run: common.Run,
     /,
     *,
-    data: Annotated[str, Parameter(help="Data by name that the edges were not measured on.")],
-    edges: Annotated[int, Parameter(help="Strongest edges of every pair of dictionaries to check.")] = 200,
+    request: Annotated[CheckRequest, common.Flat],
+    model: common.ModelName = None,
+    trust: common.Trust = False,
     as_json: common.AsJson = False,
 ) -> None:
     """Check that edges predict: set a source to 0 at one token and measure the target.
 
-    Example: interbasis dictionary check runs/sparse hf:gpt2 --data text:other.txt
+    Example: interbasis dictionary check runs/sparse --data text:other.txt
     """
-    from interbasis.run.dictionary_run import DictionaryRun
-    from interbasis.show.dictionaries.tables import check_tables
-
-    common.show(DictionaryRun.open(graph, model).check(data, edges), as_json, check_tables, graph)
+    _between(run, "check", as_json, request, model, trust)
 
 
 @dictionary.command
-def page(
-    graph: Graph,
-    model: Annotated[str | None, Parameter(help="The model, for the texts of its tokens.")] = None,
+def paths(
+    run: common.Run,
     /,
     *,
-    out: Annotated[Path | None, Parameter(help="File to write; default: page.html in the folder.")] = None,
+    request: Annotated[PathsRequest, common.Flat],
+    model: common.ModelName = None,
+    trust: common.Trust = False,
+    as_json: common.AsJson = False,
 ) -> None:
-    """Write a graph between dictionaries as a page: search, one feature with its neighbours, traces.
+    """Split an edge across attention by head and path: what is moved, why it is attended to, why it attends.
 
-    Example: interbasis dictionary page runs/sparse hf:gpt2
+    Example: interbasis dictionary paths runs/sparse --source ln1.3:17 --target ln1.4:5
     """
-    from interbasis.base.files import write_text_atomically
-    from interbasis.dictionaries.graph import load_graph
-    from interbasis.run.dictionary_run import DictionaryRun, stored_descriptions, stored_traces
-    from interbasis.show.dictionaries.page import dictionary_page
+    _between(run, "paths", as_json, request, model, trust)
 
-    names = None if model is None else DictionaryRun.open(graph, model).names
-    found = stored_descriptions(graph)
-    layers = () if found is None else found.layers
-    descriptions = {layer.place: layer.features for layer in layers}
-    target = out or graph / "page.html"
-    write_text_atomically(
-        target, dictionary_page(load_graph(graph), descriptions, stored_traces(graph), names)
-    )
-    common.print_text(f"Wrote {target}.")
+
+def _between(run: Path, stage: str, as_json: bool, request: Record, model: str | None, trust: bool) -> None:
+    """Call a stage that only graphs between dictionaries have."""
+    if not common.shown_between(run, stage, as_json, request, model, trust):
+        raise InterbasisError(
+            f"expected a graph made by 'interbasis build --dictionary', but {run} is none; name one"
+        )

@@ -23,6 +23,8 @@ def features(
 
     Example: interbasis features runs/lib
     """
+    if common.shown_between(run, "features", as_json, request, model, trust, device=device):
+        return
     from interbasis.analysis.stages import features as stage
     from interbasis.show.result_tables import feature_tables
 

@@ -20,6 +20,8 @@ def modules(
 
     Example: interbasis modules runs/lib
     """
+    if common.shown_between(run, "modules", as_json, request):
+        return
     from interbasis.analysis.stages import modules as stage
     from interbasis.run.run import open_run
     from interbasis.show.result_tables import module_tables

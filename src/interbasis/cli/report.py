@@ -19,7 +19,7 @@ class ReportResult(Record):
 
 def report(
     *runs: Annotated[Path, Parameter(help="Folders of runs, side by side in the report, or of differences.")],
-    out: Annotated[Path, Parameter(help="Folder for report.html and show/figures/.")],
+    out: Annotated[Path, Parameter(help="Folder for report.html and figures/.")],
     as_json: common.AsJson = False,
 ) -> None:
     """Write a report: the numbers, the figures, and what may be claimed from them.
@@ -33,7 +33,7 @@ def report(
 
     with progress_bar() as advance:
         page = write_report(runs, out, advance)
-    figures = tuple(sorted((out / "figures").iterdir()))
+    figures = tuple(sorted((out / "figures").glob("*")))
     result = ReportResult(page=page, bytes=page.stat().st_size, figures=figures)
     line = f"{page}  ({result.bytes:,} bytes, {len(figures)} files of figures beside it)"
     common.show(result, as_json, lambda _: [line])

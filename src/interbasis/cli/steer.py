@@ -15,13 +15,16 @@ def steer(
     trust: common.Trust = False,
     as_json: common.AsJson = False,
 ) -> None:
-    """Change a feature on one prompt and compare the outputs before and after.
+    """Change a feature, on one prompt or over many samples, and compare the outputs before and after.
 
-    Prints the next tokens that change most, with logits before and after, and a continuation with and without
-    the change.
+    Prints the outputs whose probability changes most, and for a language model a continuation with and
+    without the change. With --samples changes are averaged, with intervals, and the feature's label is
+    tested: what it says about outputs, beside random directions of the same length.
 
     Example: interbasis steer runs/lib --feature mlp_in.3:17 --by 4 --prompt "Once upon a time"
     """
+    if common.shown_between(run, "steer", as_json, request, model, trust):
+        return
     from interbasis.analysis.stages import steer as stage
     from interbasis.show.result_tables import steer_tables
 

@@ -18,10 +18,12 @@ def trace(
     """Trace one computation: which features, at which positions, made an output what it is.
 
     Signed edges between positions, scores, and predictions beside what interventions measured. Stored as
-    analysis/traces/NAME.json in the run.
+    traces/NAME.json in the run.
 
     Example: interbasis trace runs/lib --prompt "Once upon a time"
     """
+    if common.shown_between(run, "trace", as_json, request, model, trust):
+        return
     from interbasis.analysis.stages import trace as stage
     from interbasis.show.result_tables import trace_tables
 

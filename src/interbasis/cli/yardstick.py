@@ -20,6 +20,10 @@ def yardstick(
         Parameter(help="Data that methods are fitted on, and tested on its test set; default: the model's."),
     ] = None,
     test_data: Annotated[str | None, Parameter(help="Other data to test on.")] = None,
+    twin: Annotated[
+        list[str] | None,
+        Parameter(help="Model trained like this one from another seed, for stability; may be repeated."),
+    ] = None,
     out: Annotated[Path | None, Parameter(help="Folder to store the result and unfinished work in.")] = None,
     request: Annotated[YardstickRequest | None, common.Flat] = None,
     as_json: common.AsJson = False,
@@ -28,7 +32,7 @@ def yardstick(
 
     Each method ranks the directions of a node layer's activations. The first r are kept, the others put at
     their mean, and the rest of the network runs on: rise of the cross-entropy and divergence from the
-    untouched outputs, layer by layer and in all layers at once, with 95 % bootstrap intervals over the test
+    original outputs, layer by layer and in all layers at once, with 95 % bootstrap intervals over the test
     samples. With --out, an interrupted command resumes.
 
     Example: interbasis yardstick modadd --methods lib,pca,random --out runs/yardstick
@@ -42,6 +46,8 @@ def yardstick(
     team = torchrun_team()
     result = stage.run(
         named.network, named.open_data(data), named.open_data(test_data or data, "test"),
-        request or YardstickRequest(), model=model, folder=out, team=team,
+        request or YardstickRequest(),
+        twins={name: open_model(name).network for name in twin or ()},
+        model=model, folder=out, team=team,
     )  # fmt: skip
     common.show(result, as_json, yardstick_tables)

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from pydantic import BeforeValidator, Field
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from interbasis.base.errors import InterbasisError
@@ -93,7 +94,7 @@ class ConnectedTeam(Team):
     What is sent are float64 sums and small results, so it goes through the CPU on every device.
     """
 
-    def __init__(self, store: dist.Store, rank: int, size: int):
+    def __init__(self, store: Store, rank: int, size: int):
         self.rank, self.size = rank, size
         self._store, self._lists = store, 0
 
@@ -229,7 +230,7 @@ def torchrun_team() -> Team:
         raise InterbasisError(
             f"process {number} of {size} could not connect to the others ({error}); start them with torchrun"
         ) from error
-    started = dist.PrefixStore(f"interbasis.{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+    started = PrefixStore(f"interbasis.{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
     try:
         dist.init_process_group("gloo", store=started, rank=rank, world_size=size, timeout=MAX_WAIT)
     except RuntimeError as error:

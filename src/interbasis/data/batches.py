@@ -16,9 +16,9 @@ from interbasis.base.progress import Progress
 from interbasis.data.samples import Samples, next_tokens, require_next_token_labels
 
 Batch = Tensor | tuple[Tensor, Tensor]
-Data = Batch | Sequence[Batch] | DataLoader | Dataset | np.ndarray | Samples
+Data = Batch | Sequence[Batch] | DataLoader[Any] | Dataset[Any] | np.ndarray | Samples
 
-Chunk = TypeVar("Chunk", bound=tuple)
+Chunk = TypeVar("Chunk", bound=tuple[Any, ...])
 """(index of the first sample, inputs, …)."""
 
 
@@ -87,6 +87,31 @@ class Batches:
     def head(self, count: int) -> "Batches":
         """The first ``count`` samples."""
         return self._block(0, 0, count)
+
+    def drawn(self, count: int, seed: int) -> "Batches":
+        """Samples drawn at random, in memory and in the order drawn: the same first ones for every count."""
+        drawn = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:count]
+        if isinstance(self._batches, DataLoader):  # read once
+            found = {
+                place: inputs[k : k + 1]
+                for wanted in [set(drawn.tolist())]
+                for first, inputs in self.chunks(1024, padded=True)
+                for k in range(len(inputs))
+                if (place := first + k - self.offset) in wanted
+            }
+            inputs = torch.cat([found[place] for place in drawn.tolist()])
+        else:
+            inputs = torch.cat([self.between(place, place + 1) for place in drawn.tolist()])
+        lengths = None if self.lengths is None else self.lengths[drawn]
+        labels = torch.zeros(len(inputs), dtype=torch.int64)
+        samples = Samples(
+            len(inputs), lambda first, last: (inputs[first:last], labels[first:last]), lengths=lengths
+        )
+        return Batches(samples, self.name)
+
+    def part(self, number: int, first: int, last: int) -> "Batches":
+        """Samples first … last − 1 as the part ``number`` of these data, with their own indices."""
+        return self._block(number, first, last)
 
     def between(self, first: int, last: int) -> Tensor:
         """The inputs of samples first … last − 1, with padding."""

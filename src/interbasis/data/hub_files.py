@@ -1,8 +1,8 @@
 """Data sets of the Hugging Face Hub as parquet files: `hf:DATASET`, or `hf:FOLDER` for downloaded ones.
 
-Files are downloaded, or, with stream=yes, read in ranges of bytes at one commit. It is looked up once,
-when the data are opened, and every later read names it: data that change on the Hub do not change under a
-computation. A read that fails is tried again a few times.
+Files are downloaded, or, with stream=yes, read in ranges of bytes at one commit by the file system of
+huggingface_hub, which tries again where a connection breaks. The commit is looked up once, when the data are
+opened, and every later read names it: data that change on the Hub do not change under a computation.
 
 A parquet file ends in a footer that says where every row group and column lies and how many values it holds.
 Footers alone tell how many tokens a data set has, so a process asks for the one column of the row groups that
@@ -10,10 +10,8 @@ its samples lie in, and for nothing else.
 """
 
 import hashlib
-import io
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +19,6 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, TypeVar
 
 import numpy as np
-from fsspec.spec import AbstractBufferedFile  # type: ignore[import-untyped]
 
 from interbasis.base.connection import hub_is_out_of_reach
 from interbasis.base.errors import Explained, InterbasisError, first_line
@@ -33,10 +30,6 @@ from interbasis.data.tokens import COLUMNS, JoinedTokens, TokenPiece, TokenStrea
 
 SPLIT_WORDS = {"train": ("train",), "test": ("test", "validation", "valid")}
 """Words in the names of the files of each split."""
-ATTEMPTS = 4
-"""Attempts at a read before it counts as failed."""
-SECONDS_TO_SECOND_ATTEMPT = 0.5
-"""Doubled for each attempt that follows."""
 REFUSALS = {
     401: "there is none that may be read without signing in",
     403: "access is denied",
@@ -44,15 +37,14 @@ REFUSALS = {
 }
 """Answers of the Hub by HTTP status."""
 
+RESUME = "run the same command again to resume, or leave stream=yes out to download the files first"
+
 MAX_CACHED_BYTES = 2**26
 """Bytes of tokens of row groups that a process keeps; larger data are read again in every pass."""
 MAX_FOOTERS_TOGETHER = 8
 """Files whose footers are asked for at the same time."""
-TAIL_BYTES = 8
-"""Bytes at the end of a parquet file: the length of its footer, and PAR1."""
 
 File = TypeVar("File", bound=PurePath)
-T = TypeVar("T")
 
 
 def parquet_files(name: str, split: Split, revision: str | None = None) -> tuple[list[Path], bool]:
@@ -110,42 +102,16 @@ class PinnedDataset:
     commit: str
     files: tuple[HubFile, ...]
 
-    def read(self, file: HubFile, first: int, last: int) -> bytes:
-        """Bytes first … last − 1 of a file.
-
-        Raises:
-            InterbasisError: The Hub did not give them, tried several times.
-        """
-        from huggingface_hub import hf_hub_url
-        from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
-
-        if first >= last:
-            return b""
-        address = hf_hub_url(self.name, str(file.path), repo_type="dataset", revision=self.commit)
-        headers = build_hf_headers() | {"Range": f"bytes={first}-{last - 1}"}
-
-        def fetch() -> bytes:
-            answer = get_session().get(address, headers=headers, timeout=TIMEOUT)
-            hf_raise_for_status(answer)
-            content = bytes(answer.content)
-            if answer.status_code == 200:  # a server without ranges sends all of it
-                content = content[first:last]
-            if len(content) != last - first:
-                raise ConnectionError(f"{len(content)} of {last - first} bytes arrived")
-            return content
-
-        return _attempted(fetch, f"could not read {file.path} of the data set {self.name}")
+    def open(self, file: HubFile) -> Any:
+        """Open a file; every read is a request for its bytes and no others."""
+        name = f"datasets/{self.name}@{self.commit}/{file.path}"
+        return _file_system().open(name, cache_type="none", size=file.size)
 
 
-class RangedFile(AbstractBufferedFile):
-    """File of a data set that is read in ranges, a request each."""
+def _file_system() -> Any:
+    from huggingface_hub import HfFileSystem, constants
 
-    def __init__(self, dataset: PinnedDataset, file: HubFile):
-        super().__init__(None, str(file.path), size=file.size, cache_type="none")
-        self._dataset, self._file = dataset, file
-
-    def _fetch_range(self, start: int, end: int) -> bytes:
-        return self._dataset.read(self._file, start, end)
+    return HfFileSystem(endpoint=constants.ENDPOINT)
 
 
 def pinned(name: str, revision: str | None = None) -> PinnedDataset:
@@ -166,45 +132,26 @@ def pinned(name: str, revision: str | None = None) -> PinnedDataset:
             f"{problem} ({constants.ENDPOINT} does not answer, or HF_HUB_OFFLINE is set); stream=yes "
             "requires the Hub, without it name a folder with parquet files as hf:FOLDER"
         )
-    api = hub.HfApi()
-    commit = _attempted(lambda: str(api.dataset_info(name, revision=revision, timeout=TIMEOUT).sha), problem)
-    tree = _attempted(
-        lambda: list(api.list_repo_tree(name, repo_type="dataset", revision=commit, recursive=True)), problem
-    )
+    try:
+        commit = str(hub.HfApi().dataset_info(name, revision=revision, timeout=TIMEOUT).sha)
+        entries = _file_system().find(f"datasets/{name}@{commit}", detail=True)
+    except Exception as error:  # of requests, httpx or httpx2, by the version of huggingface_hub
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        raise InterbasisError(
+            f"{problem} ({REFUSALS.get(status) or first_line(error)}); expected a data set of the Hub as "
+            "ORGANISATION/NAME and, with revision=…, a branch or commit of it"
+        ) from error
     files = [
-        HubFile(PurePosixPath(entry.path), entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id)
-        for entry in tree
-        if entry.path.endswith(".parquet")
-    ]
+        HubFile(
+            PurePosixPath(path.partition(f"@{commit}/")[2]), entry["size"],
+            entry["lfs"]["sha256"] if entry["lfs"] else entry["blob_id"],
+        )
+        for path, entry in entries.items()
+        if path.endswith(".parquet")
+    ]  # fmt: skip
     if not files:
         raise InterbasisError(f"hf:{name} has no parquet files; expected at least one")
     return PinnedDataset(name, commit, tuple(sorted(files, key=lambda file: file.path)))
-
-
-def _attempted(work: Callable[[], T], problem: str) -> T:
-    """Result of the work; network errors are waited out.
-
-    Where the Hub refuses it, or a name cannot be one, another attempt would end in the same way.
-    """
-    for attempt in range(ATTEMPTS):
-        try:
-            return work()
-        except Exception as error:  # of requests, httpx or httpx2, by the version of huggingface_hub
-            status = getattr(getattr(error, "response", None), "status_code", 0)
-            reason = first_line(error)
-            refused = 400 <= status < 500 and status not in (408, 429)
-            if refused or (not status and type(error).__name__ == "HFValidationError"):
-                raise InterbasisError(
-                    f"{problem} ({REFUSALS.get(status, reason)}); expected a data set of the Hub as "
-                    "ORGANISATION/NAME and, with revision=…, a branch or commit of it"
-                ) from error
-            if attempt == ATTEMPTS - 1:
-                raise InterbasisError(
-                    f"{problem} ({ATTEMPTS} attempts, the last one: {reason}); run the same command again "
-                    "to resume, or leave stream=yes out to download the files first"
-                ) from error
-        time.sleep(SECONDS_TO_SECOND_ATTEMPT * 2**attempt)
-    raise AssertionError("the last attempt returns or raises")
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,25 +174,22 @@ class Footer:
 
     def read(self, group: int, column: str) -> Any:
         """Column of a row group, a pyarrow array."""
-        parquet, arrow_error = parquet_module(self.file.path)
-        with Explained(f"could not read row group {group} of {self.source}", arrow_error):
+        parquet, _ = parquet_module(self.file.path)
+        with (
+            Explained(f"could not read row group {group} of {self.source}", Exception, remedy=RESUME),
+            self.dataset.open(self.file) as ranged,
             # one request for the column: without pre_buffer, ranges are not joined to larger ones
-            ranged = RangedFile(self.dataset, self.file)
-            with parquet.ParquetFile(ranged, metadata=self.metadata, pre_buffer=False) as file:
-                return file.read_row_group(group, columns=[column], use_threads=False).column(0)
+            parquet.ParquetFile(ranged, metadata=self.metadata, pre_buffer=False) as file,
+        ):
+            return file.read_row_group(group, columns=[column], use_threads=False).column(0)
 
 
 def read_footer(dataset: PinnedDataset, file: HubFile) -> Footer:
-    """Read the footer of a file: two small reads."""
-    parquet, arrow_error = parquet_module(file.path)
-    tail = dataset.read(file, max(0, file.size - TAIL_BYTES), file.size)
-    length = int.from_bytes(tail[:4], "little")
-    if tail[4:] != b"PAR1" or length > file.size - TAIL_BYTES:
-        length = 0
-    footer = dataset.read(file, file.size - TAIL_BYTES - length, file.size - TAIL_BYTES)
+    """Read the footer of a file, usually by one small request for its end."""
+    parquet, _ = parquet_module(file.path)
     problem = f"could not read {file.path} of the data set {dataset.name} as a parquet file"
-    with Explained(problem, arrow_error, ValueError, OSError):
-        return Footer(dataset, file, parquet.read_metadata(io.BytesIO(b"PAR1" + footer + tail)))
+    with Explained(problem, Exception, remedy=RESUME), dataset.open(file) as ranged:
+        return Footer(dataset, file, parquet.read_metadata(ranged))
 
 
 @dataclass(frozen=True, eq=False)

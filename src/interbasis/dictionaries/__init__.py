@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING
 from interbasis.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from interbasis.dictionaries.build import build_graph
-    from interbasis.dictionaries.circuit_tracer import TranscoderSet
-    from interbasis.dictionaries.dictionary import Dictionary
-    from interbasis.dictionaries.formats import load
-    from interbasis.dictionaries.graph import DictionaryGraph, load_graph
-    from interbasis.dictionaries.network_training import train
-    from interbasis.dictionaries.replacement import with_transcoder
-    from interbasis.dictionaries.sae_lens import save
-    from interbasis.dictionaries.scores import score
+    from interbasis.dictionaries.circuit_tracer import TranscoderSet as TranscoderSet
+    from interbasis.dictionaries.dictionary import Dictionary as Dictionary
+    from interbasis.dictionaries.formats import load as load
+    from interbasis.dictionaries.graph import DictionaryGraph as DictionaryGraph
+    from interbasis.dictionaries.graph import load_graph as load_graph
+    from interbasis.dictionaries.network_training import train as train
+    from interbasis.dictionaries.replacement import with_transcoder as with_transcoder
+    from interbasis.dictionaries.sae_lens import save as save
+    from interbasis.dictionaries.scores import score as score
 
 _HOMES = {
     "load": "formats",
     "save": "sae_lens",
     "train": "network_training",
     "score": "scores",
-    "build_graph": "build",
     "load_graph": "graph",
     "Dictionary": "dictionary",
     "DictionaryGraph": "graph",

@@ -107,10 +107,25 @@ class Chain:
             return {"anywhere": paths["total"], "own": rows.new_zeros(*rows.shape[:2], pushed.at.shape[1])}
         return {"anywhere": paths["value"] + paths["key"], "own": paths["skip"] + paths["query"]}
 
+    @property
+    def heads(self) -> int:
+        """Heads of the one attention in the chain; 0 where there is none, or several."""
+        core = self.sections[self._mixing[0]].core if len(self._mixing) == 1 else None
+        return core.shape.heads if isinstance(core, Attention) else 0
+
     def paths(
-        self, activations: Sequence[Tensor], pushed: "PushedVectors", rows: Tensor, positions: Tensor
+        self,
+        activations: Sequence[Tensor],
+        pushed: "PushedVectors",
+        rows: Tensor,
+        positions: Tensor,
+        *,
+        head: int | None = None,
     ) -> dict[str, Tensor]:
-        """`attributions` by path: "value", "key" [T', M, S·k], "skip", "query" [S, k, M]; or "total"."""
+        """`attributions` by path: "value", "key" [T', M, S·k], "skip", "query" [S, k, M]; or "total".
+
+        With ``head``, the parts through attention are those of one head.
+        """
         if pushed.read is None:
             return {"total": self._pulled(activations, pushed.at, rows, positions)}
         place = self._mixing[0]
@@ -122,9 +137,12 @@ class Chain:
         core, queries = attention.core, positions + attention.positions_out(len(f)).start
         assert isinstance(core, Attention)
         visible = int(queries.max()) + 1 if core.shape.causal else len(f)
-        count = rows.shape[1]
+        count, cotangents = rows.shape[1], (rows @ attention.write).flatten(0, 1)
+        if head is not None:
+            columns = torch.arange(cotangents.shape[1], device=rows.device)
+            cotangents = cotangents * (columns // core.shape.width == head)
         paths = QueryPaths.from_cotangents(
-            core.shape, attention.read_outs(f[None, :visible])[0], (rows @ attention.write).flatten(0, 1),
+            core.shape, attention.read_outs(f[None, :visible])[0], cotangents,
             queries.repeat_interleave(count), self.rule,
         )  # fmt: skip
         value, key = paths.on_tangents(pushed.read[:visible])

@@ -11,7 +11,7 @@ Where positions are sampled, Q of the T positions of a sample stand for all, eac
 variance of Σ A² is estimated by Σ w² (1 − Q/T) A⁴: what sampling adds, without the spread between samples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -32,6 +32,8 @@ from interbasis.numerics.random_signs import random_positions
 
 MAX_ATTRIBUTIONS = 2**23
 """Attributions from all positions that are held at once."""
+MAX_VECTOR_ELEMENTS = 2**26
+"""Numbers that the vectors of some tokens may hold at once."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,19 @@ class LayerTokens:
     active: ActiveFeatures  # [n, T, k]
     counts: Tensor  # [n, T], bool
 
+    @classmethod
+    def from_activations(
+        cls,
+        network: Network,
+        layer: DictionaryLayer,
+        activations: Mapping[int, Tensor],
+        counted: CountedTokens,
+    ) -> "LayerTokens":
+        """Encode a batch from its activations by number of the node layer."""
+        before, f = activations[layer.index], activations[layer.source_index]
+        counts = counted.at(layer.source_index, network.nodes[layer.source_index], f)
+        return cls(before, f, layer.encode(before), counts)
+
 
 class DictionaryEdgesPass(SumsPass):
     """Sums of all pairs of neighbouring dictionaries, and of every dictionary's activations."""
@@ -66,22 +81,29 @@ class DictionaryEdgesPass(SumsPass):
 
     @torch.no_grad()
     def update(self, state: dict[str, Tensor], chunk: Chunk) -> None:
-        first, last = self.layers[0].index, self.layers[-1].index
-        activations = {first: chunk.activations_at(first)}
-        for k in range(first, min(last + 1, len(self.network.sections))):
-            check_activations(self.network.layers[k], activations[k], chunk.data, chunk.first)
-            activations[k + 1] = self.network.sections[k](activations[k])
-        tokens = [self._tokens(layer, activations) for layer in self.layers]
+        first = self.layers[0].index
+        activations = activations_between(self.network, self.layers, chunk.activations_at(first))
+        for k, f in list(activations.items())[:-1]:
+            check_activations(self.network.layers[k], f, chunk.data, chunk.first)
+        tokens = [
+            LayerTokens.from_activations(self.network, layer, activations, self.settings.counted)
+            for layer in self.layers
+        ]
         for k, (layer, here) in enumerate(zip(self.layers, tokens, strict=True)):
             _add_activations(state, f"{k}.", layer, here)
         for k, pair in enumerate(self.pairs):
-            pair.add(state, f"{k}.", chunk.first, tokens[k], tokens[k + 1], activations)
+            totals = EdgeTotals(state, f"{k}.", pair.size, self.settings.positions is not None)
+            totals.count += int(tokens[k + 1].counts.sum())
+            for block in pair.attributions(chunk.first, tokens[k], tokens[k + 1], activations):
+                totals.add(block)
 
-    def _tokens(self, layer: DictionaryLayer, activations: dict[int, Tensor]) -> LayerTokens:
-        before, f = activations[layer.index], activations[layer.source_index]
-        node = self.network.nodes[layer.source_index]
-        counts = self.settings.counted.at(layer.source_index, node, f)
-        return LayerTokens(before, f, layer.encode(before), counts)
+
+def activations_between(network: Network, layers: Sequence[DictionaryLayer], f: Tensor) -> dict[int, Tensor]:
+    """Activations by number of the node layer, from the first dictionary's f to behind the last one."""
+    activations = {layers[0].index: f}
+    for k in range(layers[0].index, min(layers[-1].index + 1, len(network.sections))):
+        activations[k + 1] = network.sections[k](activations[k])
+    return activations
 
 
 def _add_activations(sums: dict[str, Tensor], prefix: str, layer: DictionaryLayer, here: LayerTokens) -> None:
@@ -121,65 +143,61 @@ class PairOfDictionaries:
             self.source, self.target, self.chain.sections[0], self.settings.rule
         )
 
-    def add(
+    def attributions(
         self,
-        sums: dict[str, Tensor],
-        prefix: str,
         first: int,
         source: LayerTokens,
         target: LayerTokens,
-        activations: dict[int, Tensor],
-    ) -> None:
-        """Add a batch, ``first`` the number of its first sample in the data."""
-        totals = EdgeTotals(sums, prefix, self.size, self.settings.positions is not None)
+        activations: Mapping[int, Tensor],
+    ) -> Iterator["AttributionBlock"]:
+        """Yield the attributions of a batch; ``first`` is the number of its first sample in the data."""
         samples, length = target.counts.shape
-        positions = torch.arange(length).expand(samples, -1)
-        weight = 1.0
+        sampled, weight = target.counts, 1.0
         if self.settings.positions is not None and self.settings.positions < length:
             key = ("edge positions", self.settings.seed, 0)
             positions = random_positions(key, first, samples, self.settings.positions, length)
-            weight = length / self.settings.positions
+            chosen = torch.zeros_like(sampled).scatter_(1, positions.to(sampled.device), True)
+            sampled, weight = chosen & sampled, length / self.settings.positions
         indices = range(self.source.source_index, self.source.source_index + len(self.chain.sections) + 1)
         inner = [activations[k] for k in indices]
-        positions = positions.to(target.counts.device)
-        sampled = torch.zeros_like(target.counts).scatter_(1, positions, True) & target.counts
-        totals.tokens(int(target.counts.sum()))
         if self.chain.mixes_positions:
             for n in range(samples):
-                self._add_sample(totals, source, target, [f[n] for f in inner], (n, sampled[n], weight))
+                yield from self._in_sample(source, target, [f[n] for f in inner], (n, sampled[n], weight))
         else:
-            here = sampled & source.counts
-            self._add_tokens(totals, source, target, [f[here] for f in inner], here, weight)
+            tokens = (sampled & source.counts).nonzero()
+            width = (source.active.indices.shape[-1] + len(REMAINDERS)) * source.f.shape[-1]
+            for some in tokens.split(max(1, MAX_VECTOR_ELEMENTS // width)):
+                yield from self._at_tokens(source, target, inner, some, weight)
 
-    def _add_tokens(
-        self,
-        totals: "EdgeTotals",
-        source: LayerTokens,
-        target: LayerTokens,
-        inner: list[Tensor],
-        here: Tensor,
-        weight: float,
-    ) -> None:
-        """Add tokens [n, d] whose sources stand where they stand."""
-        z, out = _at(source.active, here), _at(target.active, here)
+    def _at_tokens(
+        self, source: LayerTokens, target: LayerTokens, inner: list[Tensor], tokens: Tensor, weight: float
+    ) -> Iterator["AttributionBlock"]:
+        """Attributions of tokens [n, 2] whose sources stand where they stand."""
+        here = tuple(tokens.unbind(1))
+        z, out, inner = _at(source.active, here), _at(target.active, here), [f[here] for f in inner]
         vectors = self.source.split(z, source.before[here], source.f[here])
         if self._products is not None:
             remainders = vectors[:, -len(REMAINDERS) :]
-            for block, A in self._products.attributions(inner[0], z, remainders, out):
-                totals.add_tokens(A, _at(z, block), _at(out, block), weight)
-            return
-        A = self.chain.attributions_at_tokens(inner, vectors, self.target.rows(out.indices))
-        totals.add_tokens(A, z, out, weight)
+            blocks = self._products.attributions(inner[0], z, remainders, out)
+        else:
+            rows = self.target.rows(out.indices)
+            everything = self.chain.attributions_at_tokens(inner, vectors, rows)
+            blocks = iter([(slice(None), everything)])
+        for some, A in blocks:
+            columns, seen = (
+                z.indices[some],
+                torch.nn.functional.pad(z.real[some], (0, len(REMAINDERS)), value=True),
+            )
+            yield AttributionBlock(tokens[some], _at(out, some), A, columns, seen, weight)
 
-    def _add_sample(
+    def _in_sample(
         self,
-        totals: "EdgeTotals",
         source: LayerTokens,
         target: LayerTokens,
         inner: list[Tensor],
         sample: tuple[int, Tensor, float],
-    ) -> None:
-        """Add a sample whose positions mix, some positions at a time."""
+    ) -> Iterator["AttributionBlock"]:
+        """Attributions in a sample whose positions mix, some positions at a time."""
         n, sampled, weight = sample
         z, counts = _at(source.active, n), source.counts[n]
         vectors = self.source.split(z, source.before[n], source.f[n]) * counts[:, None, None]
@@ -189,10 +207,59 @@ class PairOfDictionaries:
             out = _at(_at(target.active, n), positions)
             A = self.chain.attributions(inner, pushed, self.target.rows(out.indices), positions)
             queries = positions + len(source.f[n]) - len(target.before[n])
-            totals.add_positions(A, z, out, counts, queries, weight)
+            tokens = torch.stack([torch.full_like(positions, n), positions], dim=1)
+            yield _sum_over_positions(A, z, counts, queries, (tokens, out, weight))
 
 
-def _at(active: ActiveFeatures, where: Tensor | slice | int) -> ActiveFeatures:
+@dataclass(frozen=True, eq=False)
+class AttributionBlock:
+    """Attributions of active target features at some tokens, from source features and `REMAINDERS`."""
+
+    tokens: Tensor  # [n, 2]: sample of the batch, position
+    out: ActiveFeatures  # [n, k_out]
+    values: Tensor  # [n, k_out, m + 3]
+    columns: Tensor  # [n, m] source features at every token, or [m] the same at all of them
+    seen: Tensor  # [n, m + 3], bool: whether the source is active where the target can see it
+    weight: float
+    """Tokens that each of them stands for."""
+
+
+def _sum_over_positions(
+    A: dict[str, Tensor],
+    z: ActiveFeatures,
+    counts: Tensor,
+    queries: Tensor,
+    block: tuple[Tensor, ActiveFeatures, float],
+) -> AttributionBlock:
+    """Sum attributions of one sample's output positions over input positions, feature by feature.
+
+    Args:
+        A: "anywhere" [T, k_in + 3, S·k_out] from all positions, "own" [S, k_out, k_in + 3] from its own.
+        z: Active features [T, k_in] of the source.
+        counts: Input positions [T] that count.
+        queries: Input positions [S] of the outputs.
+        block: Tokens, active features [S, k_out] of the target, and weight of the block.
+    """
+    tokens, out, weight = block
+    k, anywhere, own = z.indices.shape[1], A["anywhere"], A["own"]
+    real = z.real & counts[:, None]
+    distinct, place = z.indices.unique(return_inverse=True)  # [U], [T, k_in]
+    sums = anywhere.new_zeros(len(distinct) + len(REMAINDERS), out.indices.numel())
+    sums.index_add_(0, place[: len(anywhere)].flatten(), anywhere[:, :k].flatten(0, 1))
+    sums[-len(REMAINDERS) :] = anywhere[:, k:].sum(0)
+    table = sums.T.reshape(*out.indices.shape, -1)  # [S, k_out, U + 3]
+    here = place[queries][:, None].expand(-1, out.indices.shape[1], -1)
+    table.scatter_add_(2, here, own[..., :k])
+    table[..., -len(REMAINDERS) :] += own[..., k:]
+    first_seen = torch.full((len(distinct),), len(real), device=real.device)
+    positions = torch.arange(len(real), device=real.device)[:, None].expand_as(place)
+    first_seen.scatter_reduce_(0, place[real], positions[real], "amin")
+    seen = first_seen <= queries[:, None]  # [S, U]; j is active where the query can see it
+    seen = torch.nn.functional.pad(seen, (0, len(REMAINDERS)), value=True)
+    return AttributionBlock(tokens, out, table, distinct, seen, weight)
+
+
+def _at(active: ActiveFeatures, where: Tensor | slice | int | tuple[Tensor, ...]) -> ActiveFeatures:
     return ActiveFeatures(active.indices[where], active.values[where], active.real[where])
 
 
@@ -211,77 +278,31 @@ class EdgeTotals:
         self.count = _entry(sums, f"edges.{prefix}tokens", ())
         self.first_remainder = size[1] - len(REMAINDERS)
 
-    def tokens(self, count: int) -> None:
-        """Count tokens, whether or not anything is active there."""
-        self.count += count
-
-    def add_tokens(self, A: Tensor, z: ActiveFeatures, out: ActiveFeatures, weight: float) -> None:
-        """Add attributions A [n, k_out, k_in + 3] of n tokens."""
-        if not len(A):
+    def add(self, block: AttributionBlock) -> None:
+        """Add the attributions of some tokens."""
+        if not len(block.values):
             return
-        remainders = self.first_remainder + torch.arange(len(REMAINDERS))
-        columns = torch.cat([z.indices, remainders.expand(len(A), -1)], dim=1)
-        visible = torch.nn.functional.pad(z.real, (0, len(REMAINDERS)), value=True)
-        both = (out.real[..., None] & visible[:, None]).flatten()
-        places = (out.indices[..., None] * self._width + columns[:, None]).flatten()[both]
-        values = double(A.flatten()[both])
+        remainders = self.first_remainder + torch.arange(len(REMAINDERS), device=block.columns.device)
+        if block.columns.ndim == 1:
+            self._add_table(block, torch.cat([block.columns, remainders]))
+            return
+        out, columns = block.out, torch.cat([block.columns, remainders.expand(len(block.columns), -1)], dim=1)
+        both = (out.real[..., None] & block.seen[:, None]).flatten()
+        width = self.first_remainder + len(REMAINDERS)
+        places = (out.indices[..., None] * width + columns[:, None]).flatten()[both]
+        values = double(block.values.flatten()[both])
         for name, total in self.totals.items():
-            total.view(-1).index_add_(0, places, _amount(name, values, weight))
+            total.view(-1).index_add_(0, places, _amount(name, values, block.weight))
 
-    @property
-    def _width(self) -> int:
-        return self.first_remainder + len(REMAINDERS)
-
-    def add_positions(
-        self,
-        A: dict[str, Tensor],
-        z: ActiveFeatures,
-        out: ActiveFeatures,
-        counts: Tensor,
-        queries: Tensor,
-        weight: float,
-    ) -> None:
-        """Add attributions of one sample's output positions, by path, after summing over input positions.
-
-        Args:
-            A: "anywhere" [T, k_in + 3, S·k_out] from all positions, "own" [S, k_out, k_in + 3] from its own.
-            z: Active features [T, k_in] of the source.
-            out: Active features [S, k_out] of the target.
-            counts: Input positions [T] that count.
-            queries: Input positions [S] of the outputs.
-            weight: Positions that each of them stands for.
-        """
-        k = z.indices.shape[1]
-        real = z.real & counts[:, None]
-        distinct, place = z.indices.unique(return_inverse=True)  # [U], [T, k_in]
-        rows = out.indices.numel()
-        sums = A["anywhere"].new_zeros(len(distinct) + len(REMAINDERS), rows)
-        anywhere = A["anywhere"]
-        visible = len(anywhere)
-        sums.index_add_(0, place[:visible].flatten(), anywhere[:, :k].flatten(0, 1))
-        sums[-len(REMAINDERS) :] = anywhere[:, k:].sum(0)
-        table = sums.T.reshape(*out.indices.shape, -1)  # [S, k_out, U + 3]
-        own, here = A["own"], place[queries][:, None].expand(-1, out.indices.shape[1], -1)
-        table.scatter_add_(2, here, own[..., :k])
-        table[..., -len(REMAINDERS) :] += own[..., k:]
-        first_seen = torch.full((len(distinct),), len(real), device=real.device)
-        positions = torch.arange(len(real), device=real.device)[:, None].expand_as(place)
-        first_seen.scatter_reduce_(0, place[real], positions[real], "amin")
-        seen = first_seen <= queries[:, None]  # [S, U]; j is active where the query can see it
-        seen = torch.nn.functional.pad(seen, (0, len(REMAINDERS)), value=True)
-        self._add_rows(double(table), distinct, seen, out, weight)
-
-    def _add_rows(
-        self, table: Tensor, distinct: Tensor, seen: Tensor, out: ActiveFeatures, weight: float
-    ) -> None:  # [S, k_out, U + 3]
-        remainders = self.first_remainder + torch.arange(len(REMAINDERS), device=distinct.device)
-        columns = torch.cat([distinct, remainders])
+    def _add_table(self, block: AttributionBlock, columns: Tensor) -> None:
+        """Add tokens that all have the same source features."""
+        out, table = block.out, double(block.values)
         targets, place = out.indices[out.real].unique(return_inverse=True)
-        rows, mask = table[out.real], seen[:, None].expand_as(table)[out.real]
+        rows, mask = table[out.real], block.seen[:, None].expand_as(table)[out.real]
         for name, total in self.totals.items():
-            amount = weight * mask.double() if name == "together" else _amount(name, rows, weight)
-            block = amount.new_zeros(len(targets), len(columns)).index_add_(0, place, amount)
-            total[targets[:, None], columns] += block
+            amount = block.weight * mask.double() if name == "together" else _amount(name, rows, block.weight)
+            sums = amount.new_zeros(len(targets), len(columns)).index_add_(0, place, amount)
+            total[targets[:, None], columns] += sums
 
 
 def _amount(name: str, values: Tensor, weight: float) -> Tensor:

@@ -1,12 +1,12 @@
 """The graph between dictionaries: features of every dictionary and the edges from one to the next, sparse.
 
 A graph is a folder: `dictionary_graph.json` says what was asked, on what, and which dictionaries it is of;
-the safetensors file that it names holds statistics and edges. Dictionaries stay in their own files, and are
-checked by their SHA-256 when they are opened again.
+the safetensors file that it names holds statistics, edges and bases of LIB. Dictionaries stay in their own
+files, and are checked by their SHA-256 when they are opened again.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -21,8 +21,11 @@ from interbasis.base.json_text import parse_json
 from interbasis.base.records import Dtype, Measured, Method, Record
 from interbasis.base.tensor_file import Entry, write_tensors
 from interbasis.dictionaries.layers import REMAINDERS
+from interbasis.dictionaries.lib_bases import LIB, LibBasis
+from interbasis.graph.interaction_graph import Provenance
+from interbasis.graph.settings import BuildConfig
+from interbasis.graph.store import DICTIONARY_GRAPH, TensorFile, clear_unfinished, sign_names
 
-FILE = "dictionary_graph.json"
 FORMAT: Literal["interbasis-dictionary-graph"] = "interbasis-dictionary-graph"
 MAX_STORED_EDGES = 2**22
 """Edges that are stored of one pair of dictionaries at most."""
@@ -37,7 +40,7 @@ class DictionaryReference(Record):
     """Its place in the network."""
     name: str
     path: str
-    """File or folder; empty where it was given in Python."""
+    """File or folder; "lib" for LIB's basis, which the graph holds; empty where it was given in Python."""
     digest: str
     features: int
     active: int | None
@@ -76,37 +79,32 @@ class DictionaryBuildConfig(Record):
     seed: int = Field(0, ge=0, lt=2**63)
     dtype: Dtype = "float32"
 
-
-class GraphTensors(Record):
-    """The file that holds a graph's tensors."""
-
-    file: str
-    sha256: str
+    @property
+    def lib_settings(self) -> BuildConfig:
+        """Settings of LIB's bases between dictionaries; as many positions are sampled in their Jacobians."""
+        return BuildConfig.validated(
+            edge_method=None, jacobian_queries=self.edge_positions, skip_positions=self.skip_positions,
+            norm_limit=self.norm_limit, seed=self.seed, dtype=self.dtype,
+        )  # fmt: skip
 
 
 class DictionaryGraphHeader(Record):
     """`dictionary_graph.json`, without what changes with the file."""
 
     format: Literal["interbasis-dictionary-graph"] = FORMAT
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     layers: tuple[DictionaryReference, ...]
     pairs: tuple[PairRecord, ...]
     config: DictionaryBuildConfig
-    model: str
-    """Name of the model; empty where it was given in Python."""
-    data: str
-    """Name of the data; empty where they were given in Python."""
-    model_fingerprint: str
-    data_fingerprint: str
-    samples: int
-    seconds: dict[str, float]
-    versions: dict[str, str]
+    norm_limits: tuple[float, ...] = ()
+    """Largest norm of a token that counted, by node layer; empty is any."""
+    provenance: Provenance
 
 
 class StoredHeader(DictionaryGraphHeader):
     """`dictionary_graph.json`."""
 
-    tensors: GraphTensors
+    tensors: TensorFile
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +138,11 @@ class SparseEdges:
     remainders: Tensor
     """RMS over all tokens of the attribution to error, carried streams and constant, [features_out, 3]."""
 
-    FIELDS = ("source", "target", "rms", "rms_active", "mean", "frequency", "error", "remainders")
+    unstored_mean: Tensor
+    """Mean over all tokens of the attributions to features by edges that are not stored, [features_out]."""
+
+    FIELDS = ("source", "target", "rms", "rms_active", "mean", "frequency", "error", "remainders",
+              "unstored_mean")  # fmt: skip
 
     @classmethod
     def from_sums(cls, sums: dict[str, Tensor]) -> "tuple[SparseEdges, dict[str, float | int]]":
@@ -165,11 +167,12 @@ class SparseEdges:
         error = None
         if "variances" in sums:
             error = (at("variances").sqrt() / count / (2 * rms)).float()
+        unstored = sums["signed"][:, : -len(REMAINDERS)].sum(1).index_add_(0, target, -at("signed"))
         edges = cls(
             source.int(), target.int(), rms.float(),
             (at("squares") / at("together")).sqrt().float(), (at("signed") / count).float(),
             (at("together") / count).float(), error,
-            (sums["squares"][:, -len(REMAINDERS) :] / count).sqrt().float(),
+            (sums["squares"][:, -len(REMAINDERS) :] / count).sqrt().float(), (unstored / count).float(),
         )  # fmt: skip
         return edges, {
             "tokens": round(tokens),
@@ -195,6 +198,8 @@ class DictionaryGraph:
     header: DictionaryGraphHeader
     statistics: Sequence[FeatureStatistics]
     edges: Sequence[SparseEdges]
+    bases: Mapping[str, LibBasis] = field(default_factory=dict)
+    """Bases of LIB, by place."""
 
     def __repr__(self) -> str:
         layers = " → ".join(f"{layer.place} ({layer.features})" for layer in self.header.layers)
@@ -206,8 +211,20 @@ class DictionaryGraph:
         """Places of the dictionaries, in the network's order."""
         return [layer.place for layer in self.header.layers]
 
-    def save(self, folder: str | Path) -> Path:
+    @property
+    def provenance(self) -> Provenance:
+        """Model and data that the graph was built for and on."""
+        return self.header.provenance
+
+    def save(self, folder: str | Path, *, signed: bool = False) -> str:
         """Write the graph to a folder, atomically, in place of an older one.
+
+        Args:
+            folder: Where it goes; made if it does not exist.
+            signed: Sign the model, data and dictionaries that it names, since this user named them.
+
+        Returns:
+            SHA-256 of the graph's tensors, which identifies it.
 
         Raises:
             InterbasisError: The folder cannot be written.
@@ -219,12 +236,15 @@ class DictionaryGraph:
         write_atomically(staged, lambda path: write_tensors(path, entries, {"format": FORMAT}))
         digest = file_sha256(staged)
         file = staged.replace(folder / f"dictionary_graph-{digest[:12]}.safetensors")
-        stored = StoredHeader(**dict(self.header), tensors=GraphTensors(file=file.name, sha256=digest))
-        write_text_atomically(folder / FILE, stored.to_json(indent=2) + "\n")
+        if signed:
+            sign_names(folder, self.provenance, digest)
+        stored = StoredHeader(**dict(self.header), tensors=TensorFile(file=file.name, sha256=digest))
+        write_text_atomically(folder / DICTIONARY_GRAPH, stored.to_json(indent=2) + "\n")
         for old in folder.glob("dictionary_graph-*.safetensors"):
             if old != file:
                 remove(old)
-        return folder
+        clear_unfinished(folder)
+        return digest
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = {}
@@ -233,12 +253,14 @@ class DictionaryGraph:
         for k, edges in enumerate(self.edges):
             values = {name: getattr(edges, name) for name in SparseEdges.FIELDS}
             tensors |= {f"edges.{k}.{name}": value for name, value in values.items() if value is not None}
+        for place, basis in self.bases.items():
+            tensors |= basis.to_tensors(f"bases.{place}.")
         return tensors
 
 
 def is_dictionary_graph(folder: str | Path) -> bool:
     """Whether a folder holds a graph between dictionaries."""
-    return (Path(folder) / FILE).is_file()
+    return (Path(folder) / DICTIONARY_GRAPH).is_file()
 
 
 def load_graph(folder: str | Path) -> DictionaryGraph:
@@ -247,11 +269,21 @@ def load_graph(folder: str | Path) -> DictionaryGraph:
     Raises:
         InterbasisError: There is none, or it is damaged.
     """
+    return load_identified_graph(folder)[0]
+
+
+def load_identified_graph(folder: str | Path) -> tuple[DictionaryGraph, str]:
+    """Read a graph and the SHA-256 of its tensors, which identifies it.
+
+    Raises:
+        InterbasisError: There is none, or it is damaged.
+    """
     folder = Path(folder)
-    path = inside(folder, FILE)
+    path = inside(folder, DICTIONARY_GRAPH)
     if not path.is_file():
         raise InterbasisError(
-            f"expected a graph made by 'interbasis build --dictionary', but {folder} has no {FILE}"
+            f"expected a graph made by 'interbasis build --dictionary', but {folder} has no "
+            f"{DICTIONARY_GRAPH}"
         )
     try:
         header = StoredHeader.model_validate(parse_json(path.read_text(encoding="utf-8")))
@@ -277,9 +309,14 @@ def load_graph(folder: str | Path) -> DictionaryGraph:
         for k in range(len(header.pairs)):
             values = {name: tensors[f"edges.{k}.{name}"] for name in SparseEdges.FIELDS if name != "error"}
             edges.append(SparseEdges(**values, error=tensors.get(f"edges.{k}.error")))
+        bases = {
+            layer.place: LibBasis.from_tensors(tensors, f"bases.{layer.place}.")
+            for layer in header.layers
+            if layer.path == LIB
+        }
     except KeyError as error:
         raise InterbasisError(f"{file} is damaged: {error} is missing; build the graph again") from error
-    return DictionaryGraph(plain, statistics, edges)
+    return DictionaryGraph(plain, statistics, edges, bases), header.tensors.sha256
 
 
 def statistics_from_sums(sums: dict[str, Tensor]) -> FeatureStatistics:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
 from interbasis.dictionaries.dictionary import Dictionary
+from interbasis.dictionaries.lib_bases import LibBasis
 from interbasis.network.hooks import layer_name
 from interbasis.network.network import Network, Section
 
@@ -104,7 +105,7 @@ class DictionaryLayer:
     @property
     def columns(self) -> slice:
         """Coordinates that it reads, of the node layer or of the section's output."""
-        return self._output if self.reads_output else slice(*self.section.columns_read)
+        return self._output if self.reads_output else self._stream
 
     @property
     def source_index(self) -> int:
@@ -114,7 +115,13 @@ class DictionaryLayer:
     @property
     def source_columns(self) -> slice:
         """Coordinates of these vectors."""
-        return self._output if self.writes_output else slice(*self.section.columns_read)
+        return self._output if self.writes_output else self._stream
+
+    @property
+    def _stream(self) -> slice:
+        if isinstance(self.dictionary, LibBasis):
+            return slice(self.section.source.first_coordinate, self.section.source.width)
+        return slice(*self.section.columns_read)
 
     @property
     def _output(self) -> slice:

@@ -14,6 +14,11 @@ from torch.nn.functional import embedding_bag
 MAX_SORTED_WIDTH = 512
 """Entries of a row up to which sorting it is faster than selecting from it."""
 
+SPARSE_PRODUCT_RATIO = 140
+"""Entries of a dense product that cost as much as one that is computed alone."""
+PRODUCT_ROWS = 128
+"""Rows that are gathered at a time: few enough to stay in the cache."""
+
 
 @dataclass(frozen=True, eq=False)
 class SparseCode:
@@ -83,8 +88,11 @@ class SparseCode:
         return total.index_add_(0, self.features, self.values)
 
     def products(self, left: Tensor, right: Tensor) -> Tensor:  # [B, d], [K, d] -> [n]
-        """Entries of left · rightᵀ at the places of this code."""
-        return (left @ right.T).view(-1)[self.tokens * len(right) + self.features]
+        """Entries of left · rightᵀ at the places of this code; of few places, one by one."""
+        if SPARSE_PRODUCT_RATIO * len(self.features) > len(left) * len(right):
+            return (left @ right.T).view(-1)[self.tokens * len(right) + self.features]
+        places = zip(self.tokens.split(PRODUCT_ROWS), self.features.split(PRODUCT_ROWS), strict=True)
+        return torch.cat([(left[tokens] * right[features]).sum(1) for tokens, features in places])
 
 
 def largest(u: Tensor, count: int) -> Tensor:  # [B, K] -> [B · count]

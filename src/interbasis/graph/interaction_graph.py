@@ -1,5 +1,7 @@
 """The interaction graph: the features of every node layer, the edges between neighbours, their provenance."""
 
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,10 +10,15 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
+from interbasis.base.display import notebook_html
 from interbasis.base.messages import printable
 from interbasis.base.records import Record, require
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.precision import Precision
 from interbasis.graph.settings import BuildConfig, BuildRequest
+
+MAX_LAYERS_SHOWN = 8
+"""Layers up to which the text of a graph names all of them."""
 
 
 class Carrier(Record):
@@ -50,6 +57,12 @@ class Provenance(Record):
     """Whether it is a language model, whose outputs are about the token that follows."""
     model: str
     """Name or path of the model; empty where the graph was built in Python without one."""
+    model_name: str = ""
+    """Name of the model that is shown; empty where it has none but that in ``model``."""
+    class_names: tuple[str, ...] = ()
+    """Names of the outputs, where they are known and no tokens."""
+    feature_names: tuple[str, ...] = ()
+    """Names of the inputs, where they are known."""
     model_fingerprint: str
     """SHA-256 of the network's weights."""
     widths: tuple[int, ...]
@@ -64,8 +77,23 @@ class Provenance(Record):
     """Seconds of the processor per phase, all threads together; empty in older runs."""
     largest_directions: dict[str, LargestDirection] = Field(default_factory=dict)
     """By node layer, over the first tokens of the data; empty in runs of version 0.1."""
+    working_folder: str = ""
+    """Path from the run's folder to the folder in which model and data were named; empty in older runs."""
+    precision: Precision | None = None
+    """Precision asked for and reached; None in older runs."""
     request: BuildRequest | None = None
     """Request by name (model, data, settings), enough to build it again; None from Python."""
+
+    @property
+    def shown_model(self) -> str:
+        """Name of the model, its path without the folders above, or its family."""
+        return self.model_name or re.sub(r"(?<=:)(\.{1,2}/)+", "", self.model) or self.family
+
+    def naming_folder(self, run: Path | None) -> Path | None:
+        """Folder in which the model and data of a run in a folder were named; None where it is not known."""
+        if run is None or not self.working_folder:
+            return None
+        return Path(os.path.normpath(run.absolute() / self.working_folder))
 
     @model_validator(mode="before")
     @classmethod
@@ -107,9 +135,39 @@ class InteractionGraph:
         object.__setattr__(self, "layers", layers)
 
     def __repr__(self) -> str:
-        layers = " → ".join(f"{layer.name} ({layer.features})" for layer in self.layers)
+        names = [f"{layer.name} ({layer.features})" for layer in self.layers]
+        if len(names) > MAX_LAYERS_SHOWN:
+            names[2:-2] = [f"… {len(names) - 4} layers …"]
+        layers = " → ".join(names)
         text = f"InteractionGraph({self.config.basis}: {layers}; {len(self.edges)} sections with edges)"
         return printable(text)
+
+    def _repr_html_(self) -> str:
+        """The graph as a page inside a notebook."""
+        return notebook_html(self)
+
+    def scarce_layers(self, tokens_per_coordinate: int) -> dict[str, str]:
+        """Layers whose basis was found from at most so many tokens per coordinate, with both numbers."""
+        counted = [layer for layer in self.layers if layer.tokens is not None and not layer.identity]
+        sizes = {layer.name: (layer.tokens or 0, layer.width - layer.first_feature) for layer in counted}
+        return {
+            name: f"{tokens:,} token{'s' if tokens > 1 else ''} for {coordinates:,} coordinates"
+            for name, (tokens, coordinates) in sizes.items()
+            if tokens <= tokens_per_coordinate * coordinates
+        }
+
+    @property
+    def too_few_data(self) -> str:
+        """A sentence on the layers that have no more tokens than coordinates; empty where all have more."""
+        layers = [f"{name} has {sizes}" for name, sizes in self.scarce_layers(1).items()]
+        if not layers:
+            return ""
+        more = f" and {len(layers) - MAX_LAYERS_SHOWN} more layers" if len(layers) > MAX_LAYERS_SHOWN else ""
+        return (
+            f"too few data: {', '.join(layers[:MAX_LAYERS_SHOWN])}{more}; directions are missing there, and "
+            "what is called noise may be signal; use more samples, at least ten tokens (samples × positions) "
+            "per coordinate"
+        )
 
     def centred_layers(self) -> list[LayerBasis]:
         """The layers with 0 as every feature's mean, for ablations and traces; the last one as it is.

@@ -52,6 +52,8 @@ class LayerBasis:
     """First positions of every sample that were left out of the sums behind it."""
     norm_limit: float | None = None
     """Largest norm of a token that counted in these sums; None is any."""
+    tokens: int | None = None
+    """Number of tokens that counted in them; None where it is not known, as in runs of version 0.1."""
 
     def __post_init__(self) -> None:
         if self.transform.ndim != 2 or self.inverse.shape != self.transform.T.shape:
@@ -65,8 +67,15 @@ class LayerBasis:
 
     def counting(self, skip_positions: int, norm_limit: float | None) -> "LayerBasis":
         """The same basis, whose sums left out these positions and tokens of a larger norm."""
-        layer = copy(self)
-        vars(layer).update(skip_positions=skip_positions, norm_limit=norm_limit)
+        return self._updated(skip_positions=skip_positions, norm_limit=norm_limit)
+
+    def measured_on(self, tokens: int) -> "LayerBasis":
+        """The same basis, with so many tokens in its sums."""
+        return self._updated(tokens=tokens)
+
+    def _updated(self, **fields: object) -> "LayerBasis":
+        layer = copy(self)  # `dataclasses.replace` would make the matrices of an identity
+        vars(layer).update(fields)
         return layer
 
     @property
@@ -93,7 +102,7 @@ class LayerBasis:
 
     def directions(self, features: Sequence[int] | Tensor) -> Tensor:  # [k] -> [width, k]
         """C⁺[:, j] of some features j: one unit of each in the layer's coordinates."""
-        return self.inverse[:, torch.as_tensor(features, device=self.inverse.device)]
+        return self.inverse[:, torch.as_tensor(features, dtype=torch.int64, device=self.inverse.device)]
 
     def centred(self) -> "LayerBasis":
         """The same features with 0 as their mean, as those of a rotated basis have it already."""
@@ -235,6 +244,7 @@ class LayerHeader(Record):
     width: int = 0
     variance_cut: SpectrumCut | None
     jacobian_cut: SpectrumCut | None
+    tokens: int | None = None
 
     @classmethod
     def from_layer(cls, layer: LayerBasis) -> "LayerHeader":
@@ -246,7 +256,7 @@ class LayerHeader(Record):
         if self.identity:
             return IdentityBasis(
                 self.name, self.width, optional["mean"], optional["variances"], self.constant
-            )
+            )._updated(tokens=self.tokens)
         layer = LayerBasis(
             self.name,
             tensors[prefix + "transform"],
@@ -256,8 +266,7 @@ class LayerHeader(Record):
             jacobian_cut=self.jacobian_cut,
             isolated=self.isolated,
         )
-        vars(layer).update(optional)
-        return layer
+        return layer._updated(**optional, tokens=self.tokens)
 
 
 def layer_entries(layer: LayerBasis, prefix: str) -> list[Entry]:

@@ -4,8 +4,9 @@
     data     modadd  cifar10[:PATH]  mnist[:PATH]  images:FOLDER  tokens:PATH  text:PATH  hf:DATASET  npz:PATH
 
 Options follow a data spec's path after commas, `tokens:stories.uint16,context=256,bos=1`: samples=N takes the
-first N of any data; those of tokens and text are the fields of `interbasis.data.windows.Windows`, and part,
-column, tokenizer, stream and revision (`interbasis.data.streams`).
+first N of any data; classes=FILE names the classes of images and rows, a line each; the options of tokens and
+text are the fields of `interbasis.data.windows.Windows`, and part, column, tokenizer, stream and revision
+(`interbasis.data.streams`).
 """
 
 import importlib
@@ -15,10 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 
 from torch import nn
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.base.memory import collecting_later
 from interbasis.base.messages import logger
 from interbasis.compute.team import Team
@@ -31,7 +33,7 @@ from interbasis.models.module import from_torch
 from interbasis.network.network import Network
 
 WEIGHTS = Path(__file__).parents[1] / "weights"
-SHIPPED = WEIGHTS / "modadd-seed0.safetensors"
+SHIPPED = modadd.SHIPPED
 SHIPPED_CONV = WEIGHTS / "cifar10-conv-seed0.safetensors"
 MODELS = (
     "modadd:PATH, cifar10-conv:PATH (without a path, those that are shipped), mlp:PATH, "
@@ -72,14 +74,17 @@ class Model:
         return open_data(spec, split, context=self.context, tokenizer=self.tokenizer, at_most=at_most)
 
 
-def open_model(spec: str, memory: int | None = None) -> Model:
+def open_model(spec: str, memory: int | None = None, folder: Path | None = None) -> Model:
     """A model by name; see the head of this file. Two names alone are models that come with interbasis.
 
-    Blocks of a Hugging Face model that would take more than half of ``memory`` stay in their files.
+    Blocks of a Hugging Face model that would take more than half of ``memory`` stay in their files. Modules
+    are looked for in ``folder``, too.
     """
     family, _, name = spec.partition(":")
     if family == "hf" and name:
         return _from_hub(spec, name, memory)
+    if family == "python" and name:
+        return _from_python(spec, name, folder)
     if family in MODEL_FAMILIES and (name or spec in SHIPPED_MODELS):
         return MODEL_FAMILIES[family](spec, name)
     raise InterbasisError(f"expected a model as {MODELS}, received {spec!r}")
@@ -140,9 +145,12 @@ def open_data(
         whole = arrays.load(path, split)
     else:
         raise InterbasisError(f"expected data as {DATA}, received {spec!r}")
+    if "classes" in options:
+        whole = replace(whole, classes=_class_names(options.pop("classes")))
     if options:
         raise InterbasisError(
-            f"{spec!r}: {family} data have no option {next(iter(options))!r}; the only one is samples=N"
+            f"{spec!r}: {family} data have no option {next(iter(options))!r}; the options are samples=N and "
+            "classes=FILE"
         )
     return replace(whole.head(samples), spec=spec)
 
@@ -158,6 +166,15 @@ def at_one_commit(data: Samples, team: Team, reopen: Callable[[str], Samples]) -
         return data
     _, values = team.once("revision", lambda: ({}, {"spec": data.spec}))
     return data if values["spec"] == data.spec else reopen(str(values["spec"]))
+
+
+def _class_names(path: str) -> tuple[str, ...]:
+    """Names of classes from a text file, a line each."""
+    with Explained(f"could not read the names of classes in {path}", OSError, UnicodeDecodeError):
+        names = tuple(line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines())
+    if not names or not all(names):
+        raise InterbasisError(f"expected the names of the classes in {path}, a line each and none empty")
+    return names
 
 
 def _integer(spec: str, name: str, text: str | None) -> int | None:
@@ -216,26 +233,13 @@ def _from_hub(spec: str, name: str, memory: int | None = None) -> Model:
     return Model(spec, network, context=context_length(name), tokenizer=name)
 
 
-def _from_python(spec: str, path: str) -> Model:
-    """Call MODULE:FUNCTION of an importable module, or of one in the working directory."""
+def _from_python(spec: str, path: str, folder: Path | None = None) -> Model:
+    """Call MODULE:FUNCTION of an importable module, or of one in the working directory or ``folder``."""
     module_name, _, function_name = path.partition(":")
     names = [*module_name.split("."), function_name]
     if not all(name.isidentifier() for name in names):
         raise InterbasisError(f"expected a model as python:MODULE:FUNCTION, received '{spec}'")
-    here, place = Path.cwd(), source_location(f"python:{module_name}")
-    # an installed model must not import what lies in any folder that a command is started from
-    if "" not in sys.path and str(here) not in sys.path and (not place or here in Path(place).parents):
-        sys.path.insert(0, str(here))
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise InterbasisError(
-            f"could not import {module_name} ({error}); is it on the Python path?"
-        ) from error
-    except Exception as error:  # somebody else's code
-        raise InterbasisError(
-            f"importing {module_name} failed with {type(error).__name__}: {_first_line(error)}"
-        ) from error
+    module = _imported(module_name, folder)
     function = getattr(module, function_name, None)
     if function is None:
         raise InterbasisError(f"the module {module_name} has no {function_name}")
@@ -257,6 +261,24 @@ def _from_python(spec: str, path: str) -> Model:
         f"{path}() returned {type(result).__name__}, expected an interbasis Network, a torch module, or a "
         "pair (module, example)"
     )
+
+
+def _imported(name: str, folder: Path | None) -> ModuleType:
+    """Import a module; those in the working folder, or in ``folder``, are found, too."""
+    here, place = Path.cwd(), source_location(f"python:{name}", folder)
+    # an installed model must not import what lies in any folder that a command is started from
+    if "" not in sys.path and str(here) not in sys.path and (not place or here in Path(place).parents):
+        sys.path.insert(0, str(here))
+    if folder is not None and sys.path[0] != str(folder) and folder in Path(place).parents:
+        sys.path.insert(0, str(folder))
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise InterbasisError(f"could not import {name} ({error}); is it on the Python path?") from error
+    except Exception as error:  # somebody else's code
+        raise InterbasisError(
+            f"importing {name} failed with {type(error).__name__}: {_first_line(error)}"
+        ) from error
 
 
 def _first_line(error: Exception) -> str:

@@ -1,13 +1,16 @@
 """Models and data that a run names: which of them are files or code, and where on this machine they are.
 
-A relative name means another file in another working folder, and a module may be found elsewhere on another
-Python path. What a user signs is therefore a name together with its place.
+A run remembers the way from its folder to the one in which its sources were named. Paths are looked for
+there, and then in the working folder; a module may be found elsewhere on another Python path. What a user
+signs is therefore a name together with its place.
 """
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from glob import glob
+from hashlib import sha256
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
@@ -19,6 +22,10 @@ SHIPPED_MODELS = ("modadd", "cifar10-conv")
 """Models that come with interbasis, by name alone."""
 PUBLIC_DATA = ("modadd", "cifar10", "mnist")
 """Data that are computed, or downloaded from fixed addresses and checked, by name alone."""
+FILE_OPTIONS = ("tokenizer", "classes")
+"""Options of data whose values are files or folders."""
+HUB_KINDS = ("hf", "tokenizer")
+"""Families and options whose value may also be a name of the Hugging Face Hub."""
 DATA = ("data", "jacobian_data", "edge_data")
 """Data that a request names."""
 
@@ -28,17 +35,23 @@ class NamedSources:
     """Names of a model and data, and what they belong to."""
 
     names: Mapping[str, str]
-    """By what they are names of: ``model``, ``request.model``, ``data``, ``jacobian_data``, ``edge_data``."""
+    """By what they are names of: ``model``, ``request.model``, ``data``, ``jacobian_data``, ``edge_data``,
+    ``dictionary LAYER``."""
     owner: Mapping[str, str]
     """Hashes that bind the names to one graph or one set of shards."""
+    folder: Path | None = None
+    """Folder in which they were named; None is the working folder."""
 
     @classmethod
-    def from_provenance(cls, provenance: Provenance, graph: str) -> "NamedSources":
-        """Return the sources of the graph whose tensors have this SHA-256."""
+    def from_provenance(cls, provenance: Provenance, graph: str, run: Path | None = None) -> "NamedSources":
+        """Return the sources of the graph whose tensors have this SHA-256, in the folder of a run."""
         names = {"model": provenance.model}
         if provenance.request is not None:
             names |= _request_names(provenance.request)
-        return cls(_without_empty(names), {"graph": graph, "weights": provenance.model_fingerprint})
+        owner = {"graph": graph, "weights": provenance.model_fingerprint}
+        if provenance.working_folder:  # where names are looked for is signed with them
+            owner["way to the working folder"] = sha256(provenance.working_folder.encode()).hexdigest()
+        return cls(_without_empty(names), owner, provenance.naming_folder(run))
 
     @classmethod
     def from_request(cls, request: BuildRequest, settings: str) -> "NamedSources":
@@ -53,8 +66,8 @@ class NamedSources:
 
     @property
     def places(self) -> dict[str, str]:
-        """Places that the names mean in this working folder, found without importing or reading anything."""
-        return {kind: source_location(name) for kind, name in self.names.items()}
+        """Places that the names mean now, found without importing or reading anything."""
+        return {kind: source_location(name, self.folder) for kind, name in self.names.items()}
 
     def unsafe(self, kinds: Iterable[str] | None = None) -> list[str]:
         """Return the names, of certain kinds or of all, that mean files, downloads or code."""
@@ -64,22 +77,92 @@ class NamedSources:
         )
 
 
-def source_location(name: str) -> str:
+def source_location(name: str, folder: Path | None = None) -> str:
     """Return the file that a name of a model or of data means here; empty where it means none.
 
     A name with ``hf:`` is a folder if there is one, and else of the Hugging Face Hub.
     """
     family, _, path = name.partition(":")
     if family == "python":
-        return _module_location(path.partition(":")[0])
+        return _module_location(path.partition(":")[0], folder)
     path, options = split_options(path, strict=False)
-    places = [os.path.abspath(path)] if path and (family != "hf" or os.path.exists(path)) else [""]
-    tokenizer = options.get("tokenizer", "")
-    return "\n".join([*places, os.path.abspath(tokenizer)] if os.path.exists(tokenizer) else places)
+    found = find_path(path, folder) or ("" if family == "hf" else path)
+    further = (find_path(options.get(option, ""), folder) for option in FILE_OPTIONS)
+    return "\n".join([found and os.path.abspath(found), *(os.path.abspath(file) for file in further if file)])
+
+
+def find_path(path: str, folder: Path | None) -> str:
+    """Return a path as it is found in a folder, or else in the working folder; empty if in neither."""
+    near = "" if folder is None or not path else os.path.relpath(os.path.join(folder, path))
+    return next((place for place in (near, path) if place and _is_there(place)), "")
+
+
+def _is_there(path: str) -> bool:
+    """Whether there is such a file or folder, or a file of such a pattern."""
+    return os.path.exists(path) or ("*" in path and "\0" not in path and bool(glob(path)))
+
+
+def located(name: str, folder: Path | None) -> str:
+    """Return a name of a model or of data with its paths as they are found from the working folder.
+
+    Args:
+        name: The name, as it was given.
+        folder: The folder in which it was given; None is the working folder.
+
+    Raises:
+        InterbasisError: There is no such file in either folder.
+    """
+
+    def find(path: str, kind: str) -> str:
+        found = find_path(path, folder)
+        if found or (kind in HUB_KINDS and not path.startswith(".")):
+            return found or path
+        places = dict.fromkeys(os.path.abspath(place) for place in (os.path.join(folder or "", path), path))
+        raise InterbasisError(
+            f"{name} was looked for at {' and at '.join(places)}, but there is no such file; put it there, "
+            "or name another one with --model or --data"
+        )
+
+    return name if folder is None else with_paths(name, find)
+
+
+def with_paths(name: str, change: Callable[[str, str], str]) -> str:
+    """Return a name of a model or of data with change(path, family or option) in place of every path."""
+    if name.startswith("python:"):
+        return name
+    try:
+        named, options = split_options(name)
+    except InterbasisError:  # whoever opens it says what is wrong with it
+        return name
+    family, colon, path = named.partition(":")
+    changed = {key: change(text, key) if key in FILE_OPTIONS else text for key, text in options.items()}
+    first = f"{family}:{change(path, family)}" if colon and path else named
+    return join_options(first, changed)
+
+
+def relative_name(name: str) -> str:
+    """Return a name with paths relative to the working folder; a folder that may be on the Hub gets a dot."""
+
+    def relative(path: str, kind: str) -> str:
+        path = os.path.relpath(path) if os.path.isabs(path) else path
+        is_folder = kind in HUB_KINDS and not path.startswith(".") and os.path.exists(path)
+        return os.path.join(os.curdir, path) if is_folder else path
+
+    return with_paths(name, relative)
+
+
+def with_relative_names(request: BuildRequest) -> BuildRequest:
+    """Return a request that names no path of the machine."""
+    names = {kind: getattr(request, kind) for kind in ("model", *DATA)}
+    return request.model_copy(
+        update={kind: relative_name(name) for kind, name in names.items() if name is not None}
+    )
 
 
 def _request_names(request: BuildRequest) -> dict[str, str]:
-    return {"request.model": request.model} | {kind: getattr(request, kind) or "" for kind in DATA}
+    names = {"request.model": request.model} | {kind: getattr(request, kind) or "" for kind in DATA}
+    files = (entry.partition("=")[::2] for entry in request.dictionary)
+    return names | {f"dictionary {place}": f"file:{path}" for place, path in files if path != "lib"}
 
 
 def _without_empty(names: Mapping[str, str]) -> dict[str, str]:
@@ -118,13 +201,19 @@ def split_options(spec: str, *, strict: bool = True) -> tuple[str, dict[str, str
     return name, options
 
 
-def _module_location(name: str) -> str:
-    """Return the file of a module as an import would find it, without importing it or its packages."""
+def join_options(name: str, options: Mapping[str, str]) -> str:
+    """Return the spec that `split_options` takes apart."""
+    return ",".join([name, *(f"{key}={value}" for key, value in options.items())])
+
+
+def _module_location(name: str, folder: Path | None = None) -> str:
+    """Return the file of a module as `open_model` would find it, without importing it or its packages."""
     loaded = sys.modules.get(name)
     if loaded is not None:
         return _origin(getattr(loaded, "__spec__", None)) or str(getattr(loaded, "__file__", None) or "")
     here = str(Path.cwd())
     path = sys.path if "" in sys.path or here in sys.path else [here, *sys.path]
+    path = path if folder is None else [str(folder), *path]
     spec: ModuleSpec | None = None
     parts = name.split(".")
     for number in range(1, len(parts) + 1):

@@ -1,9 +1,10 @@
 """Settings of a build: frozen, complete, and refusing unknown names."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator
 
 from interbasis.base.records import Basis, Dtype, Method, NonEmptyNames, Record
 
@@ -14,6 +15,20 @@ if TYPE_CHECKING:
     from interbasis.numerics.linalg import Floor
     from interbasis.numerics.random_signs import Sources
 
+
+def _several(value: object) -> object:
+    """A single number as a tuple."""
+    return (value,) if isinstance(value, int) else value
+
+
+def _increasing(counts: tuple[int, ...]) -> tuple[int, ...]:
+    if not counts or counts[0] < 2 or any(a >= b for a, b in pairwise(counts)):
+        raise ValueError("expected totals after each round: increasing numbers, the first at least 2")
+    return counts
+
+
+Counts = Annotated[tuple[int, ...], BeforeValidator(_several), AfterValidator(_increasing)]
+"""Totals after each round, increasing."""
 
 RankedBy = Literal["lambda", "variance"]
 
@@ -67,6 +82,10 @@ MAX_THREADS = 1024
 """The C library ends a process that asks for more threads than the system gives it."""
 
 
+JACOBIAN_GROUPS = 8
+"""Independent estimates of a Gram of Jacobians where samples are drawn."""
+
+
 class BuildConfig(Record):
     """The settings of `interbasis.build`, all of them with their defaults."""
 
@@ -86,6 +105,9 @@ class BuildConfig(Record):
     jacobian_queries: int | None = Field(None, ge=2)
     """Query positions sampled per sequence in attention's Jacobians; default: all. The estimate is unbiased
     and comes with errors of Λ, in the layers before the attention, too."""
+    jacobian_samples: int | None = Field(None, ge=2)
+    """Samples, drawn at random, over which attention's Jacobians are averaged; default: all. Comes with
+    errors of Λ, as sampled queries do."""
     isolate: bool = True
     """Keep a layer norm's variance as a feature of its own, out of the decompositions, as in the paper."""
     skip_positions: int = Field(0, ge=0)
@@ -106,6 +128,9 @@ class BuildConfig(Record):
     """Sets of random signs per group."""
     edge_positions: int | None = Field(None, ge=1)
     """Output positions sampled per sequence, with an edge group; default: all."""
+    edge_samples: Counts | None = None
+    """Samples, drawn at random, over which edges are averaged, with errors; several numbers are totals after
+    each round. Default: all."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Random seed."""
     dtype: Dtype | None = None
@@ -130,6 +155,16 @@ class BuildConfig(Record):
     def kind(self) -> BasisKind:
         """Description of the chosen basis."""
         return BASIS_KINDS[self.basis]
+
+    @property
+    def sampled(self) -> bool:
+        """Whether anything is sampled."""
+        return any(getattr(self, name) is not None for name in SAMPLED)
+
+    @property
+    def eigenvalue_degrees(self) -> int:
+        """Degrees of freedom of every error of Λ: those of the estimates that it is the spread of."""
+        return min(JACOBIAN_GROUPS, self.jacobian_samples or 2) - 1
 
     @property
     def variance_floor(self) -> "Floor":
@@ -173,11 +208,61 @@ class BuildConfig(Record):
         return Sources(self.edge_group, self.edge_sources, self.seed, self.edge_positions)
 
 
-class BuildRequest(BuildConfig):
+SAMPLED = (
+    "jacobian_sources", "jacobian_queries", "jacobian_samples", "edge_group", "edge_positions",
+    "edge_samples",
+)  # fmt: skip
+"""Settings that say what is sampled, unless a target decides it; None is everything."""
+SAMPLING = (*SAMPLED, "edge_sources")
+"""All that a target decides."""
+
+
+def parse_fraction(value: object) -> object:
+    """A number, or a text such as 5% or 0.05."""
+    if not isinstance(value, str):
+        return value
+    number = value.strip()
+    try:
+        return float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+    except ValueError:
+        raise ValueError(f"expected a fraction such as 5% or 0.05, received {value!r}") from None
+
+
+SECONDS = {"min": 60.0, "s": 1.0, "h": 3600.0, "d": 86400.0}
+"""By unit of time."""
+
+
+def parse_seconds(value: object) -> object:
+    """A number of seconds, or a text such as 90s, 10min or 2h."""
+    if not isinstance(value, str):
+        return value
+    number = value.strip()
+    unit = next((unit for unit in SECONDS if number.endswith(unit)), "")
+    try:
+        return SECONDS.get(unit, 1.0) * float(number.removesuffix(unit))
+    except ValueError:
+        raise ValueError(f"expected a time such as 90s, 10min or 2h, received {value!r}") from None
+
+
+class BuildTarget(Record):
+    """Precision of a build, or the time that it may take."""
+
+    error: Annotated[float, BeforeValidator(parse_fraction), Field(gt=0, lt=1)] | None = None
+    """Relative error to reach, such as 5%, in every layer and section: a short trial chooses what is sampled.
+    Default: exact where that takes under a minute or the model is no language model, else 5%."""
+    time: Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)] | None = None
+    """Time to take, such as 10min: the smallest error within it."""
+    exact: bool = False
+    """Sample nothing."""
+
+
+class BuildRequest(BuildConfig, BuildTarget):
     """The settings of `interbasis.build` with the names of what they are for; unknown keys are refused."""
 
     model: str
     """modadd[:PATH], cifar10-conv[:PATH], mlp:PATH, hf:FOLDER-OR-HUB-ID or python:MODULE:FUNCTION."""
+    model_name: str | None = None
+    """Name of the model on pages and in reports; default: the class of a traced module, else MODEL."""
     data: str | None = None
     """Data of the basis; default: what the model was trained on."""
     jacobian_data: str | None = None
@@ -186,6 +271,9 @@ class BuildRequest(BuildConfig):
     """Data over which edges are averaged; default: --data."""
     layers: NonEmptyNames | None = None
     """Comma-separated neighbouring node layers, or their names in TransformerLens; default: all."""
+    dictionary: tuple[str, ...] = ()
+    """LAYER=PATH: a sparse dictionary of a node layer, attn_out.N or mlp_out.N, or LAYER=lib for LIB's basis;
+    give several. The graph is then between their features; other layers are passed through."""
     threads: int | None = Field(None, ge=1, le=MAX_THREADS)
     """Threads to compute with; the same number gives the same bits. Default: PyTorch's choice."""
 
@@ -193,3 +281,8 @@ class BuildRequest(BuildConfig):
     def settings(self) -> BuildConfig:
         """The fields of `BuildConfig` alone."""
         return BuildConfig(**{name: getattr(self, name) for name in BuildConfig.model_fields})
+
+    @property
+    def target(self) -> BuildTarget:
+        """The fields of `BuildTarget` alone."""
+        return BuildTarget(error=self.error, time=self.time, exact=self.exact)

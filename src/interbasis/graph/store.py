@@ -34,11 +34,16 @@ from interbasis.graph.settings import BuildConfig
 FORMAT = "interbasis-graph"
 SCHEMA = 1
 CONFIG = "config.json"
-TENSOR_FILE = re.compile(r"graph-[0-9a-f]{12}\.safetensors")
+DICTIONARY_GRAPH = "dictionary_graph.json"
+"""Header of a graph between dictionaries (`dictionaries/graph.py`), in place of `config.json`."""
+TENSOR_FILE = re.compile(r"(dictionary_)?graph-[0-9a-f]{12}\.safetensors")
 """The tensor file of a run, named by its content."""
 LARGE = re.compile(r"\.(transform|inverse)$|^edge(s|_errors)\.")
 """Tensors of which a graph has one per layer or section, and which may be large."""
-LEFTOVER = re.compile(r"graph\.safetensors\.new|\.graph\.safetensors\.new\..*\.tmp|\.config\.json\..*\.tmp")
+LEFTOVER = re.compile(
+    r"(dictionary_)?graph\.safetensors\.new|\.(dictionary_)?graph\.safetensors\.new\..*\.tmp"
+    r"|\.(config|dictionary_graph)\.json\..*\.tmp"
+)
 """Names of files that an interrupted save may leave behind."""
 
 
@@ -66,13 +71,16 @@ class GraphHeader(Record):
     provenance: Provenance
 
 
-def save(graph: InteractionGraph, folder: str | Path, *, signed: bool = False) -> str:
+def save(
+    graph: InteractionGraph, folder: str | Path, *, signed: bool = False, unfinished: bool = False
+) -> str:
     """Write a graph to a folder, atomically, in place of an older run if there is one.
 
     Args:
         graph: The graph.
         folder: Where it goes; made if it does not exist.
         signed: Sign the models and data that it names, since this user named them.
+        unfinished: The build goes on: keep its unfinished work.
 
     Returns:
         SHA-256 of the graph's tensors, which identifies it.
@@ -87,7 +95,9 @@ def save(graph: InteractionGraph, folder: str | Path, *, signed: bool = False) -
         _check_finite(entry.name, entry.read(), f"this graph was not saved to {folder}")
     check_is_free(folder)
     with building(folder, "save"):
-        return _write(graph, entries, folder, signed)
+        digest = _write(graph, entries, folder, signed)
+        clear_older(folder, unfinished)
+        return digest
 
 
 def _write(graph: InteractionGraph, entries: list[Entry], folder: Path, signed: bool) -> str:
@@ -96,14 +106,8 @@ def _write(graph: InteractionGraph, entries: list[Entry], folder: Path, signed: 
     write_atomically(staged, lambda path: write_tensors(path, entries, {"format": FORMAT}))
     digest = file_sha256(staged)
     file = staged.replace(folder / f"graph-{digest[:12]}.safetensors")
-    sources = NamedSources.from_provenance(graph.provenance, digest)
-    if signed and sources.unsafe():
-        try:
-            sign(folder, sources.content, sources.places)
-        except NoKeyError as error:
-            logger.warning(
-                f"{folder} is not signed, so its model and data are opened with --trust only: {error}"
-            )
+    if signed:
+        sign_names(folder, graph.provenance, digest)
     header = GraphHeader(
         tensors=TensorFile(file=file.name, sha256=digest),
         layers=tuple(map(LayerHeader.from_layer, graph.layers)),
@@ -113,8 +117,18 @@ def _write(graph: InteractionGraph, entries: list[Entry], folder: Path, signed: 
         provenance=graph.provenance,
     )
     write_text_atomically(folder / CONFIG, header.to_json(indent=2) + "\n")
-    clear_older(folder)
     return digest
+
+
+def sign_names(folder: Path, provenance: Provenance, digest: str) -> None:
+    """Sign the model and data that a graph names, since this user named them."""
+    sources = NamedSources.from_provenance(provenance, digest, folder)
+    if not sources.unsafe():
+        return
+    try:
+        sign(folder, sources.content, sources.places)
+    except NoKeyError as error:
+        logger.warning(f"{folder} is not signed, so its model and data are opened with --trust only: {error}")
 
 
 def load(folder: str | Path) -> InteractionGraph:
@@ -180,23 +194,48 @@ def _left_in_file(graph: InteractionGraph, folder: Path, tensors: TensorFile) ->
 
 def graph_digest(folder: str | Path) -> str:
     """SHA-256 of the tensors of the graph in a run's folder, which identifies it."""
-    return read_header(Path(folder)).tensors.sha256
+    return read_origin(Path(folder))[1]
 
 
-def clear_older(folder: Path) -> None:
-    """Remove what is not of the graph in a run: older tensors, what kills left, unfinished builds."""
+def read_origin(folder: Path) -> tuple[Provenance, str]:
+    """Provenance of the graph in a run's folder, of either kind, and the SHA-256 of its tensors."""
+    path = inside(folder, DICTIONARY_GRAPH)
+    if not path.is_file():
+        header = read_header(folder)
+        return header.provenance, header.tensors.sha256
+    try:
+        values = parse_json(path.read_text(encoding="utf-8"))
+        return Provenance.model_validate(values["provenance"]), TensorFile(**values["tensors"]).sha256
+    except (ValueError, KeyError, TypeError) as error:
+        raise InterbasisError(f"{path} is damaged; build the graph again") from error
+
+
+def clear_older(folder: Path, unfinished: bool = False) -> None:
+    """Remove what is not of a run's graph: older tensors, what kills left, builds that have ended."""
     current = read_header(folder).tensors.file
     for old in folder.iterdir():
         if old.name != current and _is_ours(old):
             remove(old)
-    for unfinished in unfinished_tasks(folder, "build"):
-        Checkpoints(folder, unfinished, restart=True).finish()
+    if not unfinished:
+        clear_unfinished(folder)
+
+
+def clear_unfinished(folder: Path) -> None:
+    """Remove the state of unfinished builds."""
+    for task in ("pilot", "build"):
+        for name in unfinished_tasks(folder, task):
+            Checkpoints(folder, name, restart=True).finish()
 
 
 def read_header(folder: Path) -> GraphHeader:
     """`config.json` of a run, checked."""
     path = inside(folder, CONFIG)
     if not path.is_file():
+        if (folder / DICTIONARY_GRAPH).is_file():
+            raise InterbasisError(
+                f"{folder} is a graph between dictionaries, which this does not take; use show, view, "
+                "features, trace, steer, ablate, modules, compare, report or export with it"
+            )
         problem = "is not a folder" if not folder.is_dir() else f"has no {CONFIG}"
         raise InterbasisError(f"expected a run made by 'interbasis build', but {folder} {problem}")
     try:

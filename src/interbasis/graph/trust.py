@@ -13,8 +13,8 @@ from interbasis.base.messages import logger
 from interbasis.base.signatures import NoKeyError, sign, standing, why_no_key
 from interbasis.data.batches import Batches, Data
 from interbasis.graph.interaction_graph import Provenance
-from interbasis.graph.named_sources import NamedSources
-from interbasis.graph.store import read_header
+from interbasis.graph.named_sources import NamedSources, source_location
+from interbasis.graph.store import read_origin
 
 
 def require_same_data(
@@ -55,8 +55,7 @@ def trust(run: str | Path) -> None:
         InterbasisError: There is no run.
     """
     folder = Path(run)
-    header = read_header(folder)
-    trust_names(folder, NamedSources.from_provenance(header.provenance, header.tensors.sha256))
+    trust_names(folder, NamedSources.from_provenance(*read_origin(folder), folder))
 
 
 def trust_names(folder: Path, sources: NamedSources) -> None:
@@ -85,12 +84,18 @@ def require_trust(folder: Path | None, sources: NamedSources, kinds: Iterable[st
     would = " and ".join(f"{'run' if name.startswith('python:') else 'read'} {name}" for name in unsafe)
     if state == "elsewhere":
         raise InterbasisError(
-            f"{here} was signed when its names meant other files than they mean from this working folder, "
-            f"where it would {would}; change to the folder where it was built, name other sources with "
-            "--model and --data, or add --trust once"
+            f"{here} was signed when its names meant other files than they mean now: it would {would}, that "
+            f"is {_places(sources, unsafe)}; move them back, change to the folder where it was built, name "
+            "other sources with --model and --data, or add --trust once"
         )
     raise InterbasisError(
         f"{here} has no signature of yours (somebody else, another machine or version 0.1 built it"
         f"{why_no_key()}), so what it names is not opened: it would {would}; name sources yourself with "
         "--model and --data, or, if you trust whoever built it, add --trust once (interbasis.trust in Python)"
     )
+
+
+def _places(sources: NamedSources, names: Iterable[str]) -> str:
+    """Files that names mean now, in words."""
+    known = [source_location(name, sources.folder).replace("\n", ", ") for name in names]
+    return " and ".join(filter(None, known)) or "nothing that is there"

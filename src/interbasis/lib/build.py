@@ -11,15 +11,15 @@
 Where a pass runs, in how many processes, and what is stored of it meanwhile is the executor's business.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 
-from torch import Tensor
-
 from interbasis.base.errors import InterbasisError
+from interbasis.base.messages import logger
 from interbasis.base.progress import Progress, silent
-from interbasis.compute.checkpoints import versions
+from interbasis.compute.checkpoints import State, versions
 from interbasis.compute.executor import Executor, most_blocks
 from interbasis.data.batches import Data
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
@@ -27,43 +27,24 @@ from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis, dump_la
 from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig
 from interbasis.lib.bases import BASES, FitInputs
 from interbasis.lib.build_data import BuildData
-from interbasis.lib.counted_tokens import CountedTokens
-from interbasis.lib.edges import EdgeSettings, measure
+from interbasis.lib.drawn_rounds import fit_in_rounds, measure_edges
 from interbasis.lib.empty_layers import check_features
+from interbasis.lib.goal import NO_GOAL, Goal
 from interbasis.lib.jacobians import Jacobians
 from interbasis.lib.statistics import StatisticsPass, Wanted
 from interbasis.lib.survey import Survey, survey
+from interbasis.lib.window import BuiltWindow, Window
 from interbasis.network.network import Network
 
 
-@dataclass(frozen=True, eq=False)
-class Window:
-    """Neighbouring sections that are built together, usually all of them."""
-
-    executor: Executor
-    """Runs passes over the data; its network has these sections."""
-    data: BuildData
-    counted: CountedTokens
-    first: int = 0
-    """Number of the first section in the whole network."""
-    end: LayerBasis | None = None
-    """Features of the last node layer, where they are known."""
-
-    @property
-    def network(self) -> Network:
-        return self.executor.network
-
-
-@dataclass(frozen=True, eq=False)
-class BuiltWindow:
-    """Bases of the node layers of a window, and the edges between them with their errors."""
-
-    layers: list[LayerBasis]
-    edges: Sequence[Tensor] = field(default_factory=list)
-    errors: Sequence[Tensor] = field(default_factory=list)
-
-
-def build(network: Network, data: BuildData, config: BuildConfig, executor: Executor) -> InteractionGraph:
+def build(
+    network: Network,
+    data: BuildData,
+    config: BuildConfig,
+    executor: Executor,
+    goal: Goal = NO_GOAL,
+    keep: Callable[[InteractionGraph], None] | None = None,
+) -> InteractionGraph:
     """Find the basis of every node layer and the edges between neighbours.
 
     Args:
@@ -71,6 +52,9 @@ def build(network: Network, data: BuildData, config: BuildConfig, executor: Exec
         data: Inputs for bases, Jacobians and edges.
         config: What is computed.
         executor: Runs passes over the data; its network is the given one in the build's dtype and place.
+        goal: An error or a time, for which samples are drawn in rounds. The graph's own settings say how many
+            there were in the end; with these and no goal, the same graph is built again.
+        keep: Called with the graph after every round of edges but the last.
 
     Returns:
         The graph.
@@ -80,36 +64,59 @@ def build(network: Network, data: BuildData, config: BuildConfig, executor: Exec
     """
     with executor.clock("survey"):
         surveyed = survey(data.data, config.skip_positions, config.norm_limit or 0.0, executor)
+
+    def graph(built: BuiltWindow) -> InteractionGraph:
+        provenance = _provenance(network, data, surveyed, executor)
+        return InteractionGraph(built.layers, built.edges, built.config, provenance, built.errors)
+
     whole = Window(executor, data, surveyed.counted)
     if len(executor.windows) > 1:
         from interbasis.lib.windows import build_windows
 
         built = build_windows(whole, config)
     else:
-        built = build_window(whole, config)
-    provenance = _provenance(network, data, surveyed, executor)
-    graph = InteractionGraph(built.layers, built.edges, config, provenance, built.errors)
-    check_features(graph, warns=executor.team.is_first)
-    return graph
+        built = build_window(whole, config, goal, keep and (lambda built: keep(graph(built))))
+    result = graph(built)
+    check_features(result, warns=executor.team.is_first)
+    if result.scarce_layers(1) and executor.team.is_first:
+        logger.warning(result.too_few_data)
+    return result
 
 
-def build_window(window: Window, config: BuildConfig) -> BuiltWindow:
+def build_window(
+    window: Window,
+    config: BuildConfig,
+    goal: Goal = NO_GOAL,
+    keep: Callable[[BuiltWindow], None] | None = None,
+) -> BuiltWindow:
     """Find bases from the last layer to the first, then the edges between them."""
     executor, data = window.executor, window.data
-    with executor.caching(data.jacobian_data):
-        layers = load_layers(executor.decide("bases", partial(_bases, window, config), dump_layers))
+    cached = executor.caching(data.jacobian_data) if config.jacobian_samples is None else nullcontext()
+    with cached:
+        fit = partial(fit_bases, window, config, goal)
+        state = executor.decide("bases", fit, lambda fitted: _with_samples(*fitted))
+        layers, samples = load_layers(state), state[1].get("jacobian_samples")
+        config = config.model_copy(update={"jacobian_samples": samples})
         if config.edge_rule is None:
-            return BuiltWindow(layers)
-        settings = EdgeSettings(config.edge_rule, config.edge_sampling, window.counted, window.first)
+            return BuiltWindow(layers, config)
         with executor.clock("edges"):
-            sums = measure(window.network, layers, data.edge_data, settings, executor)
-            edges = [section.edges for section in sums]
-    errors = [section.error for section in edges if section.error is not None]
-    return BuiltWindow(layers, [section.rms for section in edges], errors)
+            return measure_edges(window, config, layers, goal, keep)
 
 
-def _bases(window: Window, config: BuildConfig) -> list[LayerBasis]:
-    """Collect statistics, then fit the bases with the Jacobians that they ask for."""
+def _with_samples(layers: list[LayerBasis], samples: int | None) -> State:
+    """Layers, and the number of samples that the Jacobians behind them were averaged over, as a state."""
+    tensors, values = dump_layers(layers)
+    return tensors, values | {"jacobian_samples": samples}
+
+
+def fit_bases(
+    window: Window, config: BuildConfig, goal: Goal = NO_GOAL
+) -> tuple[list[LayerBasis], int | None]:
+    """Collect statistics, then fit the bases with the Jacobians that they ask for.
+
+    Where these are averaged over samples that were drawn, more are drawn until the goal is reached. Returns
+    how many there were.
+    """
     network, data, executor, basis = window.network, window.data, window.executor, BASES[config.basis]
     rotate = _rotates_last(network, config) and window.end is None
     together = data.jacobian_data is data.data
@@ -124,12 +131,21 @@ def _bases(window: Window, config: BuildConfig) -> list[LayerBasis]:
     with executor.clock("statistics"):
         states = executor.run_all(passes)
         statistics = [pass_.check(state) for (pass_, _), state in zip(passes, states, strict=True)]
-    jacobians = Jacobians(
-        executor, statistics[-1], data.jacobian_data, window.counted, config, window.first, frees_sums=True
-    )
     nodes = network.nodes if config.isolate else [replace(node, isolated=0) for node in network.nodes]
-    with executor.clock("bases"):
-        return basis.fit(FitInputs(nodes, statistics[0].layers, jacobians, config, rotate, window.end))
+    tokens = [sums.count for sums in statistics[0].layers]
+
+    def fit(config: BuildConfig) -> tuple[list[LayerBasis], int]:
+        jacobians = Jacobians(
+            executor, statistics[-1], data.jacobian_data, window.counted, config, window.first,
+            frees_sums=goal.error is None,
+        )  # fmt: skip
+        drawn = jacobians.drawn_data
+        repeated = nullcontext() if drawn is data.jacobian_data else executor.caching(drawn)
+        with executor.clock("bases"), repeated:
+            layers = basis.fit(FitInputs(nodes, statistics[0].layers, jacobians, config, rotate, window.end))
+        return [layer.measured_on(count) for layer, count in zip(layers, tokens, strict=True)], len(drawn)
+
+    return fit_in_rounds(fit, config, goal, len(data.jacobian_data), executor)
 
 
 def _rotates_last(network: Network, config: BuildConfig) -> bool:
@@ -151,6 +167,9 @@ def _provenance(network: Network, data: BuildData, surveyed: Survey, executor: E
         family=network.family,
         predicts_next=network.predicts_next,
         model="",
+        model_name=network.name,
+        class_names=network.class_names,
+        feature_names=network.feature_names,
         model_fingerprint=network.fingerprint(),
         widths=tuple(node.width for node in network.nodes),
         data_fingerprints=fingerprints,

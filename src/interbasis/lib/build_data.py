@@ -34,9 +34,9 @@ class BuildData:
 
     def check_order(self, config: BuildConfig) -> None:
         """Refuse shuffled data where random numbers belong to samples by their place."""
-        if config.jacobian_sources is not None or config.jacobian_queries is not None:
+        if (config.jacobian_sources, config.jacobian_queries, config.jacobian_samples) != (None, None, None):
             require_fixed_order(self.jacobian_data)
-        if config.edge_sampling is not None:
+        if config.edge_sampling is not None or config.edge_samples is not None:
             require_fixed_order(self.edge_data)
 
     def fingerprints(self, executor: Executor) -> dict[str, str]:

@@ -27,6 +27,13 @@ class EdgeInput:
     """T."""
     counted: Counted | None = None
 
+    def part(self, start: int, stop: int) -> "EdgeInput":
+        """The same for some of the samples."""
+        counted = self.counted
+        if counted is not None:
+            counted = Counted(*(mask[start:stop] for mask in counted))
+        return EdgeInput(self.f[start:stop], self.length, counted)
+
 
 def edge_inputs(
     chunk: Chunk, network: Network, sources: Sources | None, counted: CountedTokens

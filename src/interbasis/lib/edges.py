@@ -12,6 +12,9 @@ the tokens (samples and output positions) of a chunk:
 - in closed form, where A² is a combination of few functions of the token (`network/cores/squares.py`);
 - stochastic sources, cheaper and unbiased for Ê²: every token has a random sign φ, and signed sums over
   groups of tokens are squared, Σ_x,s A² = E_φ Σ_groups (Σ φ A)².
+
+Where samples are drawn from the data, the spread of Ê² over units of few samples says how far the average is
+from that over all of them.
 """
 
 import math
@@ -30,7 +33,13 @@ from interbasis.data.batches import Batches, Data
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.lib.coordinates import in_basis, sections_in_bases, source_transforms
 from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
-from interbasis.lib.edge_inputs import edge_inputs, finite_activations, sampled_positions, samples_positions
+from interbasis.lib.edge_inputs import (
+    EdgeInput,
+    edge_inputs,
+    finite_activations,
+    sampled_positions,
+    samples_positions,
+)
 from interbasis.network.attributions import SignedTokens
 from interbasis.network.cores import Counted, Sums
 from interbasis.network.cores.core import into_groups
@@ -38,6 +47,9 @@ from interbasis.network.cores.squares import Squares
 from interbasis.network.network import Network, Section
 from interbasis.numerics.integration import Rule, rule
 from interbasis.numerics.random_signs import Sources, random_signs
+
+TOKENS_PER_UNIT = 8
+"""Tokens, at least, of the samples whose Ê² are compared with each other."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +61,8 @@ class EdgeSettings:
     counted: CountedTokens = ALL_TOKENS
     first: int = 0
     """The number of the network's first section in a larger one that it is cut from, for random numbers."""
+    drawn: bool = False
+    """Whether samples are drawn from the data, so that the spread over samples is part of the error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +72,8 @@ class Edges:
     rms: Tensor
     """Ê [features_out, features_in]."""
     error: Tensor | None = None
-    """Standard error of Ê from the stochastic sources, same shape; None where the sum was exact."""
+    """Standard error of Ê from the stochastic sources and the draw of samples, same shape; None where the
+    sum was exact."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,22 +103,35 @@ def measure(
 ) -> list[EdgeSums]:
     """Sum A² of all sections in one pass over the data, exactly or with stochastic sources."""
     edges = EdgesPass(network, layers, data, settings)
-    sums = (executor or Executor(network)).run(edges, data)
-    return [section.total(sums) for section in edges.sections]
+    return edges.totals((executor or Executor(network)).run(edges, data))
+
+
+def round_name(number: int) -> str:
+    """Name of the pass for the edges of a round, from 0."""
+    return f"edges.{number}" if number else "edges"
 
 
 class EdgesPass(SumsPass):
     """Σ A² of all sections; every chunk and block but the last holds a whole number of groups."""
 
-    name = phase = file = "edges"
-
-    def __init__(self, network: Network, layers: Sequence[LayerBasis], data: Batches, settings: EdgeSettings):
+    def __init__(
+        self,
+        network: Network,
+        layers: Sequence[LayerBasis],
+        data: Batches,
+        settings: EdgeSettings,
+    ):
         self.network, self.layers, self.settings = network, layers, settings
+        self.begin_round(0)
         if settings.sources is not None:
             require_fixed_order(data)
         first = data.first().to(network.device)
         self.multiple_of = _whole_groups(network, first, settings.sources)
         self.longest = network.prefix(first).shape[1]
+        self.unit = 1
+        if settings.drawn:
+            self.unit = math.lcm(self.multiple_of, max(1, TOKENS_PER_UNIT // self.longest))
+            self.multiple_of = self.unit
 
     @cached_property
     @torch.no_grad()
@@ -118,11 +146,24 @@ class EdgesPass(SumsPass):
             sections.append(SectionEdges(section, self.settings, transform, number, longest))
         return sections
 
+    def begin_round(self, number: int, signs: int = 0) -> None:
+        """Name the pass by its round, from 0, and its stored state by the sets of signs too."""
+        self.phase, self.name = "edges", round_name(number)
+        self.file = f"{self.name}.{signs}" if signs else self.name
+
+    def totals(self, sums: Sums, share: float = 1.0) -> list[EdgeSums]:
+        """Σ A² of every section, from the sums over all data, or over a share of them that was drawn."""
+        return [section.total(sums, share) for section in self.sections]
+
     @torch.no_grad()
     def update(self, state: Sums, chunk: Chunk) -> None:
         inputs = edge_inputs(chunk, self.network, self.settings.sources, self.settings.counted)
         for section, edge_input in zip(self.sections, inputs, strict=True):
-            section.add(state, edge_input.f, chunk.first, edge_input.counted, edge_input.length)
+            if not self.settings.drawn:
+                section.add(state, edge_input.f, chunk.first, edge_input.counted, edge_input.length)
+                continue
+            for start in range(0, len(edge_input.f), self.unit):
+                section.add_unit(state, edge_input.part(start, start + self.unit), chunk.first + start)
 
 
 class SectionEdges:
@@ -172,21 +213,39 @@ class SectionEdges:
             signed_tokens = self._signed_tokens(sources, f, first, positions, counted)
             self._add_signed(sums, self._features(f, positions), signed_tokens, count)
 
-    def total(self, sums: Sums) -> EdgeSums:
-        """Σ A² and its variance, from the sums over all data."""
+    def add_unit(self, sums: Sums, edge_input: EdgeInput, first: int) -> None:
+        """Add a few samples, and the square of their Ê²."""
+        unit: Sums = {}
+        self.add(unit, edge_input.f, first, edge_input.counted, edge_input.length)
+        add_sums(sums, unit)
+        totals = self._totals(unit)
+        if totals["tokens"]:
+            spread = (self._square(totals) / totals["tokens"]).square()
+            self._add(sums, unit_squares=spread, units=torch.tensor(1.0, dtype=torch.float64))
+
+    def _totals(self, sums: Sums) -> Sums:
+        """The sums of this section by their names in it."""
         end, device = f".{self.number}", sums_device(self.section.skip.device)
-        totals = {name.removesuffix(end): t.to(device) for name, t in sums.items() if name.endswith(end)}
-        if self._squares is None:
-            square, variance = (totals.get(name) for name in ("square", "variance"))
-        else:
-            square = self._squares.square(totals)
+        return {name.removesuffix(end): t.to(device) for name, t in sums.items() if name.endswith(end)}
+
+    def _square(self, totals: Sums) -> Tensor:
+        """Σ A²."""
+        return totals["square"] if self._squares is None else self._squares.square(totals)
+
+    def total(self, sums: Sums, share: float = 1.0) -> EdgeSums:
+        """Σ A² and its variance, from the sums over all data, or over a share of them that was drawn."""
+        totals = self._totals(sums)
+        square, tokens = self._square(totals), int(totals["tokens"])
+        variance = totals.get("variance")
+        if self._squares is not None:
             variance = self._squares.variance(totals) if "spread" in totals else None
-        assert square is not None
         if self.settings.sources is not None and variance is None:  # exact, beside sections that are not
             variance = torch.zeros_like(square)
+        if self.settings.drawn:
+            variance = _variance_of_drawn(square, variance, totals, share)
         columns = slice(0, self.features)
         variance = None if variance is None else variance[:, columns]
-        return EdgeSums(square[:, columns], variance, int(totals["tokens"]))
+        return EdgeSums(square[:, columns], variance, tokens)
 
     def _add(self, sums: Sums, **more: Tensor) -> None:
         add_sums(sums, {f"{name}.{self.number}": total for name, total in more.items()})
@@ -255,6 +314,21 @@ class SectionEdges:
             else:  # Var X ≈ ⅔ E[X²] where no token dominates its group
                 variance = 2 / 3 * block.square().sum((1, 2))
             self._add(sums, square=weight * block.mean(2).sum(1), variance=weight**2 * variance)
+
+
+def _variance_of_drawn(square: Tensor, within: Tensor | None, totals: Sums, share: float) -> Tensor:
+    """Variance of Σ A² of the samples drawn, as an estimate for all samples.
+
+    Of U units, v = Σ (Y − Ȳ)² / U(U − 1) with Y the Ê² of a unit holds the differences between samples and
+    the errors ``within`` them, from signs and positions. Drawing the share f of the samples without
+    replacement leaves 1 − f of the first, and all of the second: (1 − f) v + f · within.
+    """
+    units, mean = totals["units"], square / totals["tokens"]
+    between = totals["unit_squares"] - units * mean.square()
+    between = between.clamp_min_(0) / (units * (units - 1)).clamp_min(1) * totals["tokens"] ** 2
+    if within is None:
+        return (1 - share) * between
+    return (1 - share) * between + share * torch.minimum(within, between)
 
 
 def _group_size(sources: Sources, outputs: int) -> int:

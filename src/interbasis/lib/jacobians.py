@@ -9,9 +9,9 @@ n being the number of output positions in the data and T the number of *input* p
 
 1. from the statistics of the data, collected in one pass for all sections (`statistics.py`);
 2. from a pass over the data, where they depend on Q (attention): `MetricSums`;
-3. from a sample of the query positions of that pass: `QuerySums`. M′ is then known up to an error, and so
-   are the next features: their Gram ĈᵀĈ may be off by ĈᵀEĈ. M′ is linear in that Gram, so the same identity
-   with E in the middle carries the error on.
+3. from a sample of the query positions of that pass (`QuerySums`) or of the samples (`GroupSums`), in
+   independent parts. M′ is then known up to an error, and so are the next features: their Gram ĈᵀĈ may be
+   off by ĈᵀEĈ. M′ is linear in that Gram, so the same identity with E in the middle carries the error on.
 
 The Jacobians to the last layer, for GIB, are summed by automatic differentiation: `EndGrams`.
 """
@@ -19,6 +19,7 @@ The Jacobians to the last layer, for GIB, are summed by automatic differentiatio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -26,10 +27,10 @@ from torch import Tensor
 from interbasis.base.devices import near_sums
 from interbasis.compute.executor import Chunk, Executor, SumsPass, add_sums
 from interbasis.data.batches import Batches
-from interbasis.graph.settings import BuildConfig
+from interbasis.graph.settings import JACOBIAN_GROUPS, BuildConfig
 from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.lib.statistics import Statistics
-from interbasis.network.cores import PassCore, SamplesQueries, Sums
+from interbasis.network.cores import Counted, PassCore, SamplesQueries, Sums
 from interbasis.network.jacobian_gram import JacobianGram
 from interbasis.network.network import Network, Section
 from interbasis.numerics import autograd
@@ -66,10 +67,28 @@ class Jacobians:
     def network(self) -> Network:
         return self.executor.network
 
+    @cached_property
+    def drawn_data(self) -> Batches:
+        """The samples that attention's Jacobians are averaged over."""
+        count = self.config.jacobian_samples
+        if count is None or count >= len(self.data):
+            return self.data
+        return self.data.drawn(count, self.config.seed)
+
+    @property
+    def unseen_share(self) -> float:
+        """Share of the variance between samples that remains where samples are drawn without replacement.
+
+        With sampled queries too, all of it: the variance within samples does not become smaller.
+        """
+        if self.drawn_data is self.data or self.config.jacobian_queries is not None:
+            return 1.0
+        return 1 - len(self.drawn_data) / len(self.data)
+
     def to_next(self, index: int, transform: Tensor | None, deviation: Tensor | None = None) -> JacobianGram:
         """M′ from node layer ``index`` to the features Ĉ [r, d] of the next one; None is the identity.
 
-        ``deviation`` E [r, r] says how far ĈᵀĈ may be off, by ĈᵀEĈ, where that was sampled.
+        ``deviation`` E [draws, r, r] says how far ĈᵀĈ may be off, by ĈᵀEĈ, where that was sampled.
         """
         with self.executor.clock("Jacobians"):
             gram = self._to_next(index, transform, deviation)
@@ -83,7 +102,7 @@ class Jacobians:
         metrics: list[Tensor] = [jacobian.metric]
         if E is not None:
             E = E.to(jacobian.write)
-            metrics.append(jacobian.weighted_metric(E))
+            metrics += [jacobian.weighted_metric(draw) for draw in E]
 
         def gram(sums: Sums, metric: Tensor, weight: Tensor | None = None) -> JacobianGram:
             outputs = self.statistics.pairs[index]
@@ -91,12 +110,17 @@ class Jacobians:
 
         sums = [self.statistics.cores[index]] * len(metrics)
         if isinstance(section.core, PassCore):
+            if self.drawn_data is not self.data:
+                return self._from_groups(index, metrics, E, gram)
             if self._samples_queries(section, source.count):
                 return self._from_queries(index, metrics, E, gram)
             metric_sums = MetricSums(self, index, metrics)
             metrics, sums = metric_sums.metrics, metric_sums.by_metric()
         result = gram(sums[0], metrics[0])
-        return result if E is None else replace(result, noise=gram(sums[1], metrics[1], E).K)
+        if E is None:
+            return result
+        draws = [gram(*parts).K for parts in zip(sums[1:], metrics[1:], E, strict=True)]
+        return replace(result, noise=torch.stack(draws))
 
     def to_end(self, transform: Tensor) -> list[JacobianGram]:
         """M′ from every node layer to the features Ĉ [r, d] of the last one, by automatic differentiation.
@@ -145,13 +169,44 @@ class Jacobians:
             pair = [metrics[0]] * 2
             weights: list[Tensor | None] = [None, None]
         else:
-            identity = torch.eye(len(E)).to(E)
+            identity = torch.eye(E.shape[1]).to(E)
             pair = [metrics[0] + up * metrics[1], metrics[0] - down * metrics[1]]
-            weights = [identity + up * E, identity - down * E]
+            weights = [identity + up * E[0], identity - down * E[0]]
         halves = QuerySums(self, index, pair)
         first, second = map(gram, halves.by_metric(), halves.metrics, weights)
         mean = a / (a + b) * first.K + b / (a + b) * second.K
-        return JacobianGram(first.X, mean, draw * (first.K - second.K), first.terms)
+        return JacobianGram(first.X, mean, (draw * (first.K - second.K))[None], first.terms)
+
+    def _from_groups(
+        self,
+        index: int,
+        metrics: Sequence[Tensor],
+        E: Tensor | None,
+        gram: Callable[[Sums, Tensor, Tensor | None], JacobianGram],
+    ) -> JacobianGram:
+        """Mean of independent estimates from groups of the samples drawn, and their deviations from it.
+
+        With K groups, deviations divided by √(K(K − 1)) have squares that add up to the variance of the mean.
+        Every group has its own features after it, whose Gram is ĈᵀĈ + √(K(K − 1)) ĈᵀE_kĈ.
+        """
+        count = min(JACOBIAN_GROUPS, len(self.drawn_data))
+        scale = math.sqrt(count * (count - 1))
+        weights: list[Tensor | None] = [None] * count
+        by_group = [metrics[0]] * count
+        if E is not None:
+            identity = torch.eye(E.shape[1]).to(E)
+            weights = [identity + scale * draw for draw in E]
+            by_group = [metrics[0] + scale * metric for metric in metrics[1:]]
+        groups = GroupSums(self, index, by_group)
+        pairs, sums = self.statistics.pairs[index], groups.by_metric()
+        for group in sums:
+            weight = pairs / group.pop("pairs")
+            group.update({name: weight * total for name, total in group.items()})
+        grams = list(map(gram, sums, groups.metrics, weights))
+        estimates = torch.stack([part.K for part in grams])
+        mean = estimates.mean(0)
+        deviations = estimates - mean
+        return JacobianGram(grams[0].X, mean, deviations / scale, grams[0].terms)
 
 
 def half_sizes(config: BuildConfig) -> tuple[int, int]:
@@ -193,7 +248,7 @@ class MetricSums(JacobianPass):
 
     def by_metric(self) -> list[Sums]:
         """The sums over all data for each metric."""
-        sums = self.jacobians.executor.run(self, self.jacobians.data)
+        sums = self.jacobians.executor.run(self, self.jacobians.drawn_data)
         return [
             {name.removesuffix(f".{k}"): total for name, total in sums.items() if name.endswith(f".{k}")}
             for k in range(len(self.metrics))
@@ -205,7 +260,7 @@ class MetricSums(JacobianPass):
         u, outputs = section.read_outs(f), section.outputs(f)
         counted = self.counted.at_section(self.network, self.index, f)
         if counted is not None and not section.core.mixes_positions:
-            u, outputs, signs, counted = u[counted.both][:, None], slice(0, 1), None, None
+            u, outputs, signs, counted = _as_samples(u, counted)
         for k, metric in enumerate(self.metrics):
             batch = section.batch_sums(u, outputs, metric, signs, counted)
             add_sums(state, {f"{name}.{k}": total for name, total in batch.items()})
@@ -228,6 +283,57 @@ class QuerySums(MetricSums):
             batch = core.sums_at(u, queries, self.metrics[half], counted)
             named = {f"{name}.{half}": total for name, total in batch.items()}
             add_sums(state, named, positions / queries.shape[1])
+
+
+class GroupSums(MetricSums):
+    """Sums over groups of samples, a metric each, and their counts of positions; sample i is in i mod K."""
+
+    kind = "jacobian_groups"
+
+    def __init__(self, jacobians: Jacobians, index: int, metrics: Sequence[Tensor]):
+        super().__init__(jacobians, index, metrics)
+        self.file += f".{len(jacobians.drawn_data)}"
+
+    def update(self, state: Sums, chunk: Chunk) -> None:
+        f = chunk.activations_at(self.index)
+        signs = self.signs(chunk, f, [self.section])
+        u, counted = self.section.read_outs(f), self.counted.at_section(self.network, self.index, f)
+        queries, count = self._queries(chunk, f), len(self.metrics)
+        for group, metric in enumerate(self.metrics):
+            rows = slice((group - chunk.first) % count, None, count)
+            if not len(u[rows]):
+                continue
+            masks = None if counted is None else Counted(*(mask[rows] for mask in counted))
+            inputs, outputs, group_signs = (
+                u[rows],
+                self.section.outputs(f),
+                signs if signs is None else signs[rows],
+            )
+            pairs = len(inputs) * (outputs.stop - outputs.start) if masks is None else int(masks.both.sum())
+            add_sums(state, {f"pairs.{group}": torch.tensor(pairs)})
+            if queries is not None and isinstance(self.section.core, SamplesQueries):
+                batch = self.section.core.sums_at(inputs, queries[rows], metric, masks)
+            else:
+                if masks is not None and not self.section.core.mixes_positions:
+                    inputs, outputs, group_signs, masks = _as_samples(inputs, masks)
+                batch = self.section.batch_sums(inputs, outputs, metric, group_signs, masks)
+            weight = 1.0 if queries is None else f.shape[1] / queries.shape[1]
+            add_sums(state, {f"{name}.{group}": total for name, total in batch.items()}, weight)
+
+    def _queries(self, chunk: Chunk, f: Tensor) -> Tensor | None:  # [n, Q]
+        """The query positions that are looked at; None is all of them."""
+        count, section = self.config.jacobian_queries, self.section
+        if count is None or count >= f.shape[1] or section.last_only:
+            return None
+        if not isinstance(section.core, SamplesQueries):
+            return None
+        key = ("queries", self.config.seed, self.number)
+        return random_positions(key, chunk.first, len(f), count, f.shape[1]).to(f.device)
+
+
+def _as_samples(u: Tensor, counted: Counted) -> tuple[Tensor, slice, None, None]:  # [n, T, c_in]
+    """Read-outs of the tokens that count, each a sample by itself, where positions do not mix."""
+    return u[counted.both][:, None], slice(0, 1), None, None
 
 
 class EndGrams(JacobianPass):

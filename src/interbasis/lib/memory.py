@@ -229,6 +229,8 @@ def check_windows(network: Network, config: BuildConfig, needed: float) -> None:
         reasons.append(f"the basis {config.basis}")
     if config.jacobian_queries is not None:
         reasons.append("sampled queries (jacobian_queries)")
+    if config.jacobian_samples is not None or config.edge_samples is not None:
+        reasons.append("a draw of samples (jacobian_samples, edge_samples)")
     if len({node.grid for node in network.nodes}) > 1 or any(s.last_only for s in network.sections):
         reasons.append("a network whose layers have different positions")
     if reasons:

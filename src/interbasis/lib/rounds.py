@@ -8,6 +8,7 @@ from the last to the first. All edges are one round, once all bases are known.
 
 from interbasis.graph.settings import BuildConfig
 from interbasis.lib.bases import BASES
+from interbasis.lib.edges import round_name
 from interbasis.lib.jacobians import TO_END, pass_name
 from interbasis.lib.slices import SLICED
 from interbasis.lib.statistics import statistics_name
@@ -34,4 +35,6 @@ def rounds(network: Network, config: BuildConfig, separate_jacobian_data: bool =
         else:
             result += [(pass_name(name),) for name in reversed(passes)]
         result += [(SLICED,)] if basis.needs_slices else []
-    return result if config.edge_rule is None else [*result, ("edges",)]
+    if config.edge_rule is None:
+        return result
+    return [*result, *((round_name(number),) for number in range(len(config.edge_samples or (0,))))]

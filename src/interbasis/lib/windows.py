@@ -21,9 +21,10 @@ from interbasis.data.batches import Batches
 from interbasis.data.samples import Pair, Samples
 from interbasis.graph.layer_basis import LayerBasis, StoredBasis, StoredTensors, dump_layers, load_layers
 from interbasis.graph.settings import BuildConfig
-from interbasis.lib.build import BuiltWindow, Window, build_window
+from interbasis.lib.build import build_window
 from interbasis.lib.build_data import BuildData
-from interbasis.network.network import Prefix
+from interbasis.lib.window import BuiltWindow, Window
+from interbasis.network.prefix import Prefix
 
 
 def build_windows(whole: Window, config: BuildConfig) -> BuiltWindow:
@@ -57,7 +58,7 @@ def build_windows(whole: Window, config: BuildConfig) -> BuiltWindow:
                 ]
                 places[:0] = [state[0][key] if file is None else (file, key) for key in keys]
     edges, errors = matrices.values() if checkpoints.folder is None else map(StoredTensors, matrices.values())
-    return BuiltWindow(layers, edges, errors)
+    return BuiltWindow(layers, config, edges, errors)
 
 
 def _window(

@@ -75,7 +75,9 @@ def from_torch(
             changed_copy(module, change), example, layers=layers, general=general, output=output
         )
 
-    return replace(network, remake=remake)
+    kind = type(module)
+    name = "" if kind.__module__.startswith("torch.nn.modules.container") else kind.__name__
+    return replace(network, remake=remake, name=name)
 
 
 def _from_sequential(module: nn.Module, example: Tensor | None, general: bool) -> Network:

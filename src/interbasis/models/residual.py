@@ -25,8 +25,8 @@ from interbasis.models.matrices import changed_copy
 from interbasis.models.mlp import read_checkpoint, write_checkpoint
 from interbasis.network import stencil_section as stencils
 from interbasis.network.cores import Elementwise
-from interbasis.network.network import Network, NodeLayer, Prefix
-from interbasis.network.prefix import with_constant
+from interbasis.network.network import Network, NodeLayer
+from interbasis.network.prefix import Prefix, with_constant
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import StencilSection, add_taps, kernel_taps, patch_matrix
 from interbasis.network.window import Grid, SlidingWindow

@@ -22,8 +22,8 @@ from interbasis.models.own_output import evaluation_mode, own_output, parts_with
 from interbasis.network.cores import Core, Elementwise, General, Linear
 from interbasis.network.cores.activations import bare
 from interbasis.network.cores.per_feature import PerFeatureNorm, PerFeaturePReLU
-from interbasis.network.network import Network, NodeLayer, Prefix, Section
-from interbasis.network.prefix import with_constant
+from interbasis.network.network import Network, NodeLayer, Section
+from interbasis.network.prefix import Prefix, with_constant
 
 ELEMENTWISE = (
     nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.Softplus,

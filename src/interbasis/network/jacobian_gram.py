@@ -37,9 +37,10 @@ class JacobianGram:
 
     X: Tensor | None  # [k, w]; None is the identity
     K: Tensor  # [k, k]
-    noise: Tensor | None = None  # [k, k]
-    """Error of K where query positions were sampled, here or in layers after this one: the scaled
-    difference of two independent estimates, each made from half of the queries in all of these layers."""
+    noise: Tensor | None = None  # [draws, k, k]
+    """Errors of K where queries or samples were drawn, here or in layers after this one: scaled deviations of
+    independent estimates from their mean, each made from its part of them in all of these layers. The
+    squares of the draws add up to the variance of K."""
     terms: tuple[Terms, ...] = ()
     """Terms of M′ where X has been multiplied into K: rows Y = [ĈP; A] and the mean squares of
     the Jacobian by each of them. They are X and the diagonal of K otherwise."""
@@ -100,8 +101,8 @@ class JacobianGram:
         rows = torch.eye(len(self.K), dtype=torch.float64) if self.X is None else self.X
         return Terms(slice(None), rows, self.K.diagonal())
 
-    def deviations(self, directions: Tensor) -> Tensor | None:  # [r, w] -> [r, r]
-        """x δM′ yᵀ for all pairs of rows; each is one draw from what sampling may do to x M′ yᵀ."""
+    def deviations(self, directions: Tensor) -> Tensor | None:  # [r, w] -> [draws, r, r]
+        """x δM′ yᵀ for all pairs of rows and all draws of what sampling may do to x M′ yᵀ."""
         if self.noise is None:
             return None
         inner = self.inner(directions)

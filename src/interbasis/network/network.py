@@ -355,6 +355,12 @@ class Network:
     tail: tuple[LayerMap, ...] = ()
     family: str = "network"
     """A name for its kind of model, for people to read."""
+    name: str = ""
+    """Name of the model, for people to read; empty where it has none."""
+    class_names: tuple[str, ...] = ()
+    """Names of its outputs, if they are known and no tokens."""
+    feature_names: tuple[str, ...] = ()
+    """Names of its inputs, if they are known: of the columns of a table, say."""
     rotate_last: bool = True
     """Whether the last node layer is rotated (PCA) when nothing else is said."""
     build_dtype: Dtype = "float64"
@@ -384,7 +390,7 @@ class Network:
 
     def __repr__(self) -> str:
         layers = " → ".join(f"{node.name} ({node.width})" for node in self.nodes)
-        return f"Network({self.family}: {layers})"
+        return f"Network({self.name or self.family}: {layers})"
 
     @property
     def nodes(self) -> tuple[NodeLayer, ...]:
@@ -399,6 +405,30 @@ class Network:
     def output_layer(self) -> NodeLayer:
         """Layer that the model puts out: the last node layer, or the end of the tail."""
         return (*self.sections, *self.tail)[-1].target
+
+    @property
+    def output_count(self) -> int:
+        """Number of outputs, at one position."""
+        return self.output_layer.width - self.output_layer.first_coordinate
+
+    def named(
+        self, name: str = "", class_names: Sequence[str] = (), feature_names: Sequence[str] = ()
+    ) -> "Network":
+        """The same network with names; those that are not given stay as they are.
+
+        Raises:
+            InterbasisError: There are not as many class names as outputs.
+        """
+        if class_names and len(class_names) != self.output_count:
+            raise InterbasisError(
+                f"expected a class name for each of {self.output_count} outputs, received {len(class_names)}"
+            )
+        return replace(
+            self,
+            name=name or self.name,
+            class_names=tuple(class_names) or self.class_names,
+            feature_names=tuple(feature_names) or self.feature_names,
+        )
 
     @property
     def dtype(self) -> torch.dtype:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -134,7 +134,7 @@ def combined(lines: Sequence[Tensor], grid: Grid) -> Tensor:  # [S_d, K_d] each 
     return result.permute(order).reshape(math.prod(map(len, lines)), -1)
 
 
-def _each(value: int | Sequence, dims: int, name: str) -> Sequence:
+def _each(value: int | Sequence[Any], dims: int, name: str) -> Sequence[Any]:
     values = [value] * dims if isinstance(value, int) else list(value)
     if len(values) != dims:
         raise InterbasisError(f"expected {name} for {dims} dimensions, received {value}")

@@ -1,5 +1,6 @@
 """`interbasis.build`: from a network and data to a run in memory."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -7,10 +8,12 @@ from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress
 from interbasis.base.records import Basis, Dtype, Method
 from interbasis.compute.team import ALONE, Resources, Team
-from interbasis.data.batches import Data
-from interbasis.graph.settings import BuildConfig
+from interbasis.data.batches import Batches, Data
+from interbasis.dictionaries.dictionary import Dictionary
+from interbasis.graph.settings import BuildConfig, BuildTarget
 from interbasis.lib.build_data import BuildData
 from interbasis.network.network import Network
+from interbasis.run.dictionary_run import DictionaryRun, execute_between
 from interbasis.run.execution import Execution, execute
 from interbasis.run.run import Run
 
@@ -19,6 +22,10 @@ def build(
     network: Network,
     data: Data,
     *,
+    error: float | str | None = None,
+    time: float | str | None = None,
+    exact: bool = False,
+    dictionaries: Mapping[str, Dictionary | str | Path] | None = None,
     basis: Basis = "lib",
     jacobian_data: Data | None = None,
     edge_data: Data | None = None,
@@ -28,6 +35,7 @@ def build(
     relative_threshold: float | None = None,
     jacobian_sources: int | None = None,
     jacobian_queries: int | None = None,
+    jacobian_samples: int | None = None,
     isolate: bool = True,
     skip_positions: int = 0,
     norm_limit: float | None = None,
@@ -37,9 +45,13 @@ def build(
     edge_group: int | Literal["positions"] | None = None,
     edge_sources: int = 2,
     edge_positions: int | None = None,
+    edge_samples: int | Sequence[int] | None = None,
     seed: int = 0,
     dtype: Dtype | None = None,
     model: str = "",
+    model_name: str = "",
+    class_names: Sequence[str] = (),
+    feature_names: Sequence[str] = (),
     resume: str | Path | None = None,
     restart: bool = False,
     memory: int | str | None = None,
@@ -54,6 +66,15 @@ def build(
         network: The network; `interbasis.from_torch` and `interbasis.from_hf` make one.
         data: A tensor of inputs, a pair (inputs, labels), a list of batches of either, or a DataLoader; the
             build ignores labels, analyses of the run use them.
+        error: Relative error to reach, such as 0.05 or "5%", in every layer and section: a short trial
+            chooses what is sampled. Default: exact where that takes under a minute or the network is no
+            language model, else 5 %.
+        time: Seconds to take, or such as "10min": the smallest error within them.
+        exact: Sample nothing.
+        dictionaries: Sparse dictionaries or their files, by place: a node layer (`ln1.3`, or TransformerLens'
+            name), the output of attention or an MLP (`attn_out.3`, `mlp_out.3`), for a transcoder the node
+            layer that it reads; "lib" for LIB's basis of a node layer. The graph is then between their
+            features, other layers are passed through, and a `DictionaryRun` is returned.
         basis: "lib", "gib", "jib", "pca", "neuron" or "random".
         jacobian_data: Data over which Jacobians are averaged; default: ``data``.
         edge_data: Data over which edges are averaged; default: ``data``.
@@ -65,6 +86,8 @@ def build(
         jacobian_sources: Stochastic sources over output positions where no closed form is known; default:
             exact.
         jacobian_queries: Query positions sampled per sequence in attention's Jacobians; default: all.
+        jacobian_samples: Samples, drawn at random, over which attention's Jacobians are averaged; default:
+            all.
         isolate: Keep a layer norm's variance as a feature of its own, out of the decompositions.
         skip_positions: Number of positions at the start of every sequence that are left out of all sums.
         norm_limit: Leave out tokens whose norm exceeds this many times the median of their layer; 0 leaves
@@ -75,10 +98,15 @@ def build(
         edge_group: Tokens per group of stochastic sources for edges, or "positions"; default: exact.
         edge_sources: Sets of random signs per group.
         edge_positions: Output positions sampled per sequence, with an edge group; default: all.
+        edge_samples: Samples, drawn at random, over which edges are averaged; several numbers are totals
+            after each round. Default: all.
         seed: Random seed.
         dtype: "float64" or "float32", in which the network computes; default: float32 for Hugging Face
             models, else float64. Sums and decompositions are always float64.
-        model: A name to remember the model by.
+        model: A model by name, as the command line spells it, by which the run finds its model again.
+        model_name: Name of the model on pages and in reports; default: the class of a traced module.
+        class_names: Names of the outputs, in their order; kept in the run and shown in place of numbers.
+        feature_names: Names of the inputs, such as the columns of a table; likewise.
         resume: The folder that the run will be saved in. Work is stored there while it lasts: a build that
             was killed resumes when it is called again, and ends with the same graph bit for bit.
         restart: Discard unfinished work that was begun with other settings instead of refusing it.
@@ -96,10 +124,11 @@ def build(
     """
     config = BuildConfig.validated(
         basis=basis, rotate_last=rotate_last, threshold=threshold, relative_threshold=relative_threshold,
-        jacobian_sources=jacobian_sources, jacobian_queries=jacobian_queries, isolate=isolate,
-        skip_positions=skip_positions, norm_limit=norm_limit, isolate_largest=isolate_largest,
-        edge_method=edge_method, edge_points=edge_points, edge_group=edge_group, edge_sources=edge_sources,
-        edge_positions=edge_positions, seed=seed, dtype=dtype,
+        jacobian_sources=jacobian_sources, jacobian_queries=jacobian_queries,
+        jacobian_samples=jacobian_samples, isolate=isolate, skip_positions=skip_positions,
+        norm_limit=norm_limit, isolate_largest=isolate_largest, edge_method=edge_method,
+        edge_points=edge_points, edge_group=edge_group, edge_sources=edge_sources,
+        edge_positions=edge_positions, edge_samples=edge_samples, seed=seed, dtype=dtype,
     )  # fmt: skip
     resources = Resources.validated(cache_gigabytes=cache_gigabytes, memory=memory, device=device)
     if not isinstance(network, Network):
@@ -107,6 +136,7 @@ def build(
             f"expected an interbasis Network, received {type(network).__name__}; make one with "
             "interbasis.from_torch(module)"
         )
+    network = network.named(model_name, class_names, feature_names)
     execution = Execution(
         resources=resources,
         folder=None if resume is None else Path(resume),
@@ -114,7 +144,19 @@ def build(
         progress=progress,
         team=team,
         model=model,
+        target=BuildTarget.validated(error=error, time=time, exact=exact),
     )
+    if dictionaries is not None:
+        if error is not None or time is not None:
+            raise InterbasisError(
+                "a graph between dictionaries is not built to an error or a time; leave out error and time"
+            )
+        between = execute_between(network, Batches(data, "data"), dictionaries, config, execution)
+        given = {place: entry for place, entry in dictionaries.items() if isinstance(entry, Dictionary)}
+        return DictionaryRun(  # type: ignore[return-value]
+            graph=between, given_network=network, train_data=data, test_data=test_data,
+            given_dictionaries=given, progress=progress, team=team, built_here=True,
+        )  # fmt: skip
     graph = execute(network, BuildData.from_data(data, jacobian_data, edge_data), config, execution)
     return Run(
         graph=graph,

@@ -1,44 +1,55 @@
-"""A graph between dictionaries by name: build it, describe its features, trace prompts, check edges."""
+"""Graphs between dictionaries: `build` and `open_run` return a `DictionaryRun` for them."""
 
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
-from interbasis.analysis.features.contexts import vocabulary
+from interbasis.analysis.dictionaries.ablation import (
+    DictionaryAblateRequest,
+    DictionaryAblation,
+    ablate_edges,
+)
+from interbasis.analysis.dictionaries.checks import EdgeChecksResult, check_all_edges
+from interbasis.analysis.dictionaries.compare import DictionaryComparison, compare_graphs
+from interbasis.analysis.dictionaries.descriptions import DescriptionsResult, describe_features
+from interbasis.analysis.dictionaries.modules import dictionary_modules
+from interbasis.analysis.dictionaries.paths import EdgePaths, PathsRequest, edge_paths
+from interbasis.analysis.dictionaries.steer import steer_feature
+from interbasis.analysis.dictionaries.trace import DictionaryTrace, trace_prompt
+from interbasis.analysis.dictionaries.workspace import DictionaryWorkspace
+from interbasis.analysis.stages.modules import ModulesResult
+from interbasis.analysis.stages.steer import SteerRequest, SteerResult
 from interbasis.base.errors import InterbasisError
-from interbasis.base.files import write_text_atomically
-from interbasis.base.json_text import parse_json
+from interbasis.base.files import check_writable, make_folder
 from interbasis.base.progress import Progress, progress_bar
+from interbasis.base.records import Metric
+from interbasis.compute.checkpoints import NO_CHECKPOINTS, environment
 from interbasis.compute.executor import BLOCKS, Executor
-from interbasis.compute.team import team_checkpoints, torchrun_team
-from interbasis.data.batches import Batches
-from interbasis.data.text import open_tokenizer
+from interbasis.compute.locks import building
+from interbasis.compute.team import Resources, team_checkpoints, torchrun_team
+from interbasis.data.batches import Batches, Data
 from interbasis.dictionaries.build import build_graph
-from interbasis.dictionaries.checks import AllEdgeChecks, check_edges
-from interbasis.dictionaries.formats import load
-from interbasis.dictionaries.graph import DictionaryGraph, load_graph
-from interbasis.dictionaries.labels import FeatureDescriptions, FeatureTokensPass, LayerDescriptions, describe
-from interbasis.dictionaries.layers import DictionaryLayer, place_dictionaries
-from interbasis.dictionaries.trace import DictionaryTrace, trace_dictionaries
-from interbasis.graph.named_models import open_model
+from interbasis.dictionaries.dictionary import Dictionary
+from interbasis.dictionaries.graph import (
+    DictionaryBuildConfig,
+    DictionaryGraph,
+    is_dictionary_graph,
+    load_graph,
+    load_identified_graph,
+)
+from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig, BuildRequest
+from interbasis.graph.store import check_is_free
 from interbasis.network.network import Network
+from interbasis.run.execution import Execution
+from interbasis.run.named_build import prepare
 
-if TYPE_CHECKING:
-    from interbasis.graph.named_models import Model
-    from interbasis.graph.settings import BuildRequest
-
-DESCRIPTIONS, CHECKS, TRACES = "descriptions.json", "edge_checks.json", "traces"
-USUALLY_ACTIVE = 0.5
-"""Share of the tokens; features that are active at more of them are traced from their mean."""
 UNUSED = (
     "basis", "rotate_last", "threshold", "relative_threshold", "jacobian_sources", "jacobian_queries",
-    "isolate", "isolate_largest", "edge_group", "edge_sources", "jacobian_data", "edge_data", "layers",
+    "isolate", "isolate_largest", "edge_group", "edge_sources",
 )  # fmt: skip
 """Settings of a build that a graph between dictionaries has no use for."""
 
@@ -60,207 +71,365 @@ def parse_dictionaries(named: Iterable[str]) -> dict[str, str]:
     return result
 
 
-def build_dictionaries_by_name(
-    request: "BuildRequest",
-    dictionaries: Iterable[str],
-    folder: Path,
-    *,
-    overwrite: bool = False,
-    progress: Progress | bool | None = None,
-) -> DictionaryGraph:
-    """Build the graph between dictionaries in a folder; an interrupted build resumes.
+def dictionary_settings(network: Network, config: BuildConfig) -> DictionaryBuildConfig:
+    """Settings of a graph between dictionaries, from those of any build.
 
     Raises:
-        InterbasisError: A setting has no use here, the folder holds something else, or a dictionary does not
-            fit the model.
+        InterbasisError: A setting has no use here.
     """
-    unused = [name for name in UNUSED if name in request.model_fields_set]
+    unused = [name for name in UNUSED if getattr(config, name) != BuildConfig.model_fields[name].default]
     if unused:
         raise InterbasisError(
             f"a graph between dictionaries has no use for {', '.join(unused)}; leave out "
             f"{'these settings' if len(unused) > 1 else 'this setting'}"
         )
-    if request.edge_method is None:
-        raise InterbasisError("a graph between dictionaries consists of edges; leave out --edge-method none")
-    team, named = torchrun_team(), parse_dictionaries(dictionaries)
-    check_free(folder, overwrite)
-    if request.threads:
-        torch.set_num_threads(request.threads)
-    model = open_model(request.model)
-    data = model.open_data(request.data)
-    graph = build_graph(
-        model.network, data, named, edge_method=request.edge_method,
-        edge_points=request.edge_points, edge_positions=request.edge_positions,
-        skip_positions=request.skip_positions, norm_limit=request.norm_limit, seed=request.seed,
-        dtype=request.dtype, model=request.model, data_name=data.spec, resume=folder, restart=overwrite,
-        progress=progress if team.is_first else False, team=team,
+    if config.edge_method is None:
+        raise InterbasisError("a graph between dictionaries consists of edges; choose an edge_method")
+    limit = DEFAULT_NORM_LIMIT if network.predicts_next else 0.0
+    return DictionaryBuildConfig.validated(
+        edge_method=config.edge_method, edge_points=config.edge_points,
+        edge_positions=config.edge_positions, skip_positions=config.skip_positions,
+        norm_limit=limit if config.norm_limit is None else config.norm_limit, seed=config.seed,
+        dtype=config.dtype or network.build_dtype,
     )  # fmt: skip
-    if team.is_first:
-        graph.save(folder)
-    team.wait_for_all()
-    return graph
 
 
-def check_free(folder: Path, overwrite: bool) -> None:
-    """Refuse a folder that holds a run, or anything else that is not a graph between dictionaries."""
-    from interbasis.dictionaries.graph import FILE
-    from interbasis.graph.store import CONFIG
+def execute_between(
+    network: Network,
+    batches: Batches,
+    dictionaries: Mapping[str, Dictionary | str | Path],
+    config: BuildConfig,
+    execution: Execution,
+) -> DictionaryGraph:
+    """Build the graph between dictionaries; a build that was interrupted resumes, and is saved.
 
-    if (folder / CONFIG).is_file():
-        raise InterbasisError(f"{folder} holds a run; name a new folder")
-    if (folder / FILE).is_file() and not overwrite:
-        raise InterbasisError(f"{folder} holds a graph already; name a new folder or add --overwrite")
-
-
-@dataclass(frozen=True, eq=False)
-class DictionaryRun:
-    """A stored graph between dictionaries with the model that it is of."""
-
-    folder: Path
-    graph: DictionaryGraph
-    model: "Model"
-    progress: Progress | bool | None = None
-
-    @classmethod
-    def open(cls, folder: Path, model: str, progress: Progress | bool | None = None) -> "DictionaryRun":
-        """Open a graph with its model, by name.
-
-        Raises:
-            InterbasisError: The model's weights are not those that the graph was built with.
-        """
-        graph, opened = load_graph(folder), open_model(model)
-        if opened.network.fingerprint() != graph.header.model_fingerprint:
-            raise InterbasisError(
-                f"{model} is not the model that {folder} was built for: the weights differ; name that one"
-            )
-        return cls(folder, graph, opened, progress)
-
-    @cached_property
-    def network(self) -> Network:
-        """The network in the dtype of the build."""
-        return self.model.network.to(getattr(torch, self.graph.header.config.dtype))
-
-    @cached_property
-    def layers(self) -> list[DictionaryLayer]:
-        """The dictionaries at their places.
-
-        Raises:
-            InterbasisError: A file is not there, or has changed since the build.
-        """
-        opened = {}
-        for reference in self.graph.header.layers:
-            if not reference.path:
-                raise InterbasisError(
-                    f"the dictionary of {reference.place!r} was given in Python and has no file; build the "
-                    "graph from files"
-                )
-            dictionary = load(reference.path)
-            if dictionary.digest != reference.digest:
-                raise InterbasisError(
-                    f"{reference.path} is not the dictionary that {self.folder} was built with: its SHA-256 "
-                    "differs; build the graph again"
-                )
-            opened[reference.place] = dictionary
-        return place_dictionaries(self.network, opened)
-
-    @cached_property
-    def names(self) -> list[str] | None:
-        """Texts of the model's tokens, if it has a tokenizer."""
-        network = self.model.network
-        names = network.token_names or (
-            vocabulary(Path(self.model.tokenizer)) if self.model.tokenizer else ()
+    Raises:
+        InterbasisError: A setting has no use here, or a dictionary does not fit the network.
+    """
+    resources, team, folder = execution.resources, execution.team, execution.folder
+    if resources.memory is not None or resources.device is not None:
+        raise InterbasisError(
+            "a graph between dictionaries cannot be built with a limit on memory or on another device; "
+            "leave out memory and device"
         )
-        return list(names) or None
+    settings = dictionary_settings(network, config)
+    checkpoints = NO_CHECKPOINTS
+    with nullcontext() if folder is None else building(folder, team=team):
+        if folder is not None:
+            fingerprints = team.once("fingerprints", lambda: ({}, {"data": batches.fingerprint()}))[1]
+            given = {
+                place: entry.digest if isinstance(entry, Dictionary) else str(entry)
+                for place, entry in dictionaries.items()
+            }
+            decisive = settings.model_dump() | fingerprints | environment()
+            decisive |= {"model": network.fingerprint(), "dictionaries": given}
+            checkpoints = team_checkpoints(folder, "build", decisive, team, restart=execution.restart)
+        with progress_bar(execution.progress) as advance:
+            executor = Executor(
+                network.to(getattr(torch, settings.dtype)), team, checkpoints, advance, blocks=BLOCKS
+            )
+            graph = build_graph(network, batches, dictionaries, settings, executor)
+    names = {"model": execution.model, "request": execution.request}
+    provenance = graph.provenance.model_copy(update=names)
+    return replace(graph, header=graph.header.model_copy(update={"provenance": provenance}))
 
-    def describe(self, data: str | None = None) -> FeatureDescriptions:
-        """Find examples and tested descriptions of all features, and store them.
+
+def build_dictionaries_by_name(
+    request: BuildRequest,
+    folder: Path,
+    *,
+    overwrite: bool = False,
+    resources: Resources | None = None,
+    progress: Progress | bool | None = None,
+) -> "DictionaryRun":
+    """Build the graph between dictionaries in a folder; an interrupted build resumes.
+
+    Args:
+        request: Model, data, dictionaries and settings by name.
+        folder: Where the run is saved; unfinished work in it is resumed.
+        overwrite: Replace a graph that is there.
+        resources: Limits, which are refused.
+        progress: Show progress: True, False, a function, or None: bars on a terminal, else lines.
+
+    Returns:
+        The run, opened for the analyses that follow.
+
+    Raises:
+        InterbasisError: A setting has no use here, the folder holds something else, or a dictionary does not
+            fit the model.
+    """
+    unused = [name for name in ("jacobian_data", "edge_data", "layers") if getattr(request, name) is not None]
+    if unused:
+        raise InterbasisError(f"a graph between dictionaries has no use for {unused[0]}; leave it out")
+    named, team = parse_dictionaries(request.dictionary), torchrun_team()
+    if is_dictionary_graph(folder):
+        if not overwrite:
+            raise InterbasisError(f"{folder} holds a graph already; name a new folder or add --overwrite")
+    else:
+        check_is_free(folder)
+    check_writable(folder)
+    prepared = prepare(request, team=team)
+    execution = Execution(
+        resources or Resources(), folder, overwrite, progress if team.is_first else False, team,
+        request.model, prepared.request,
+    )  # fmt: skip
+    with building(folder, team=team):
+        graph = execute_between(prepared.network, prepared.data.data, named, request.settings, execution)
+        run = DictionaryRun(
+            graph=graph, given_network=prepared.network, given_model=prepared.model, team=team,
+            progress=progress, built_here=True,
+        )  # fmt: skip
+        run.save(folder)
+    return run
+
+
+@dataclass(eq=False, kw_only=True, repr=False)
+class DictionaryRun(DictionaryWorkspace):
+    """A graph between dictionaries with its network, its data and its results.
+
+    `interbasis.build` with dictionaries, and `interbasis.open_run` on a folder of such a graph, return one.
+    Analyses have the names that they have in `Run`; `curves`, `controls` and `figures` are for bases.
+    """
+
+    def __repr__(self) -> str:
+        place = "in memory" if self.folder is None else f"in {self.folder}"
+        return f"DictionaryRun({self.graph!r}, {place})"
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("curves", "controls", "figures", "masked_output"):
+            raise AttributeError(
+                f"{name} of a graph between dictionaries is not defined, since its features are no basis; "
+                "use ablate, which keeps some edges only, or trace"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the graph and the results in memory to a folder, in place of an older graph.
+
+        Args:
+            folder: Where it goes; made if it does not exist. Later results are stored there, too.
+
+        Returns:
+            The folder.
+
+        Raises:
+            InterbasisError: The folder holds something else, or cannot be written.
+        """
+        folder = Path(folder)
+        if self.team.is_first:
+            if not is_dictionary_graph(folder):
+                check_is_free(folder)
+            make_folder(folder)
+            with building(folder, "save"):
+                self.digest = self.graph.save(folder, signed=self.built_here)
+        self.team.wait_for_all()
+        self.folder = folder
+        for stem, result in self.results.items():
+            self.store(result, self.tensors.get(stem))
+        self.results, self.tensors = {}, {}
+        return folder
+
+    def features(self, *, data: str | None = None) -> DescriptionsResult:
+        """Find examples and tested descriptions of all features that are active.
+
+        Args:
+            data: Data to use, by name; default: those of the build.
+
+        Returns:
+            Descriptions by layer, with precision and recall on samples that they were not chosen on.
 
         Raises:
             InterbasisError: The model takes no tokens.
         """
-        network = self.network
-        if not network.predicts_next:
-            raise InterbasisError("descriptions are of tokens; expected a language model")
-        samples = self.model.open_data(data or self.graph.header.data or None)
-        batches, team = Batches(samples), torchrun_team()
-        decisive: dict[str, object] = {"data": batches.fingerprint(), "graph": self.graph.header.to_json()}
-        checkpoints = team_checkpoints(self.folder, "descriptions", decisive, team)
-        with progress_bar(self.progress if team.is_first else False) as advance:
-            executor = Executor(network, team, checkpoints, advance, blocks=BLOCKS)
-            pass_ = FeatureTokensPass(network, self.layers)
-            state, _ = pass_.dump(executor.run(pass_, batches))
-        layers = []
-        for k, layer in enumerate(self.layers):
-            active = self.graph.statistics[k].frequency.nonzero()[:, 0].tolist()
-            features = describe(k, layer.features, state, active)
-            known = sum(feature.description is not None for feature in features)
-            layers.append(
-                LayerDescriptions(
-                    place=layer.name, described=known, active=len(active), features=tuple(features)
-                )
-            )
-        counted = state["tokens.token.0.counts"].sum() + state["tokens.token.1.counts"].sum()
-        result = FeatureDescriptions(data=samples.spec, tokens=int(counted), layers=tuple(layers))
-        if team.is_first:
-            write_text_atomically(self.folder / DESCRIPTIONS, result.to_json() + "\n")
-            checkpoints.finish(DESCRIPTIONS)
-        team.wait_for_all()
-        return result
+        with self.working("features"):
+            return describe_features(self, data)
 
-    def trace(self, prompt: str, target: str | None = None) -> DictionaryTrace:
-        """Trace the next token of a prompt, and store the trace.
+    def trace(
+        self,
+        prompt: str | None = None,
+        *,
+        sample: int | None = None,
+        data: str | None = None,
+        output: str | int | None = None,
+        name: str | None = None,
+    ) -> DictionaryTrace:
+        """Trace the next token of a prompt in the features of dictionaries.
+
+        Args:
+            prompt: Text, for a model with a tokenizer.
+            sample: A sample of the data, instead of a prompt.
+            data: Data to take the sample from, by name; default: those of the build.
+            output: The token to explain; default: the most likely one.
+            name: Name of the trace in the run; default: made from the prompt.
+
+        Returns:
+            The trace.
 
         Raises:
-            InterbasisError: The model has no tokenizer, or the target is not one token.
+            InterbasisError: There is no tokenizer, token or sample of that name.
         """
-        if not self.model.tokenizer:
-            raise InterbasisError("a prompt requires a tokenizer, and this model has none")
-        tokenizer = open_tokenizer(self.model.tokenizer)
-        tokens = tokenizer.encode([prompt])[0]
-        if tokenizer.bos is not None and tokens[:1] != [tokenizer.bos]:
-            tokens = [tokenizer.bos, *tokens]
-        chosen = None if target is None else tokenizer.encode([target])[0]
-        if chosen is not None and len(chosen) != 1:
-            raise InterbasisError(f"expected a target of one token, received {len(chosen)}: {target!r}")
-        baselines = [
-            torch.where(statistics.frequency > USUALLY_ACTIVE, statistics.mean, 0.0)
-            for statistics in self.graph.statistics
-        ]
-        trace = trace_dictionaries(
-            self.network, self.layers, torch.tensor(tokens), chosen[0] if chosen else None, baselines
+        with self.working("trace", alone=False):
+            chosen = None if output is None else str(output)
+            return trace_prompt(self, prompt, sample, data, chosen, name)
+
+    def ablate(
+        self,
+        *,
+        data: str | None = None,
+        metric: Metric | None = None,
+        tolerance: float | None = None,
+        sections: Sequence[str] | None = None,
+        robust: bool = False,
+        seed: int = 0,
+    ) -> DictionaryAblation:
+        """Find the fewest edges into active features that keep the metric, pair by pair.
+
+        Args:
+            data: Data to evaluate on, by name; default: the test data of the run.
+            metric: "accuracy" or "cross_entropy"; default: cross_entropy for language models, else accuracy.
+            tolerance: Largest loss of accuracy, or increase of cross-entropy; default: 0.001 or 0.1.
+            sections: Places of source dictionaries; default: all pairs.
+            robust: Add counts that survive an opponent who restores dropped edges.
+            seed: Seed of the random order beside Ê's.
+
+        Returns:
+            Edges required by Ê and in random order, with all trials, by the place of the source.
+
+        Raises:
+            InterbasisError: A pair is unknown, or the data have no labels.
+        """
+        request = {name: value for name, value in locals().items() if name != "self"}
+        with self.working("ablate"):
+            return ablate_edges(self, DictionaryAblateRequest.validated(**request))
+
+    def modules(
+        self, *, resolution: float = 1.0, seed: int = 0, null_graphs: int = 50, cross_check: bool = False
+    ) -> ModulesResult:
+        """Group the features of all dictionaries into modules; neither network nor data are used.
+
+        Args:
+            resolution: γ; larger values give more and smaller modules.
+            seed: Seed of the partition.
+            null_graphs: Rewired graphs of the null model; 0 for none.
+            cross_check: Compare with the partition of leidenalg, which must be installed.
+
+        Returns:
+            The partition, and how far it can be trusted.
+        """
+        with self.working("modules"):
+            return dictionary_modules(self, resolution, seed, null_graphs, cross_check)
+
+    def steer(
+        self,
+        feature: str,
+        by: float,
+        prompt: str | None = None,
+        *,
+        sample: int | None = None,
+        data: str | None = None,
+        start: int = 0,
+        top: int = 10,
+        tokens: int = 20,
+    ) -> SteerResult:
+        """Change a feature on one prompt and compare the outputs before and after.
+
+        Args:
+            feature: The feature, as LAYER:NUMBER.
+            by: How much is added at every position, in RMS activations of the feature where it is active.
+            prompt: Text, for a model with a tokenizer.
+            sample: A sample of the data, instead of a prompt.
+            data: Data to take the sample from, by name; default: those of the build.
+            start: The first position that is changed.
+            top: Outputs shown: those that change most.
+            tokens: Length of the continuations of a language model, in tokens.
+
+        Returns:
+            The outputs that change most, and continuations with and without the change.
+        """
+        request = {name: value for name, value in locals().items() if name != "self"}
+        return steer_feature(self, SteerRequest.validated(**request))
+
+    def compare(self, other: "DictionaryRun | str | Path") -> DictionaryComparison:
+        """Compare with another graph between dictionaries of the same model: dictionaries and edges."""
+        return compare_graphs(
+            self.graph, other.graph if isinstance(other, DictionaryRun) else load_graph(other)
         )
-        folder = self.folder / TRACES
-        folder.mkdir(exist_ok=True)
-        write_text_atomically(folder / f"{_file_name(prompt)}.json", trace.to_json() + "\n")
-        return trace
 
-    def check(self, data: str, count: int = 200) -> AllEdgeChecks:
-        """Check the strongest edges of every pair on data that they were not measured on, and store it."""
-        samples = self.model.open_data(data)
-        pairs = [
-            check_edges(self.network, layers, edges, samples, count=count)
-            for layers, edges in zip(pairwise(self.layers), self.graph.edges, strict=True)
-        ]
-        result = AllEdgeChecks(data=samples.spec, pairs=tuple(pairs))
-        write_text_atomically(self.folder / CHECKS, result.to_json() + "\n")
-        return result
+    def paths(self, source: str, target: str, *, data: str | None = None, samples: int = 100) -> EdgePaths:
+        """Split an edge across one attention by head and path: value, key and query.
+
+        Args:
+            source: Feature of a dictionary, as LAYER:NUMBER.
+            target: Feature of the next dictionary, as LAYER:NUMBER.
+            data: Data by name; default: those of the build.
+            samples: First samples of the data that are looked through.
+
+        Returns:
+            Strengths over the tokens where both are active. Nothing is stored.
+
+        Raises:
+            InterbasisError: There is no attention between them, or several, or they are not active together.
+        """
+        request = {name: value for name, value in locals().items() if name != "self"}
+        return edge_paths(self, PathsRequest.validated(**request))
+
+    def check(self, data: str, count: int = 200) -> EdgeChecksResult:
+        """Check the strongest edges of every pair on data that they were not measured on.
+
+        Args:
+            data: Data by name.
+            count: Edges of every pair.
+
+        Returns:
+            How well edges predict interventions at single tokens, by pair.
+        """
+        with self.working("check"):
+            return check_all_edges(self, data, count)
+
+    def to_html(self, file: str | Path) -> Path:
+        """Write a saved run as one HTML page that works from disk, with all its results.
+
+        Args:
+            file: The file; an older one is replaced.
+
+        Returns:
+            The file.
+        """
+        from interbasis.show.viewer import write_page
+
+        return write_page([self._saved()], file)
+
+    def report(self, out: str | Path) -> Path:
+        """Write a report on a saved run: its numbers, and what may be claimed from them."""
+        from interbasis.show.report import write_report
+
+        return write_report([self._saved()], out)
+
+    def _saved(self) -> Path:
+        if self.folder is None:
+            raise InterbasisError("this requires a run on disk; call run.save(folder) first")
+        return self.folder
 
 
-def stored_descriptions(folder: Path) -> FeatureDescriptions | None:
-    """Descriptions in the folder of a graph; None where there are none."""
-    path = folder / DESCRIPTIONS
-    if not path.is_file():
-        return None
-    return FeatureDescriptions.model_validate(parse_json(path.read_text(encoding="utf-8")))
+def open_dictionary_run(
+    folder: Path,
+    network: Network | None = None,
+    data: Data | None = None,
+    *,
+    test_data: Data | None = None,
+    dictionaries: Mapping[str, Dictionary] | None = None,
+    model: str | None = None,
+    progress: Progress | bool | None = None,
+) -> DictionaryRun:
+    """Open the folder of a graph between dictionaries.
 
-
-def stored_traces(folder: Path) -> dict[str, DictionaryTrace]:
-    """Traces in the folder of a graph, by name."""
-    return {
-        path.stem: DictionaryTrace.model_validate(parse_json(path.read_text(encoding="utf-8")))
-        for path in sorted((folder / TRACES).glob("*.json"))
-    }
-
-
-def _file_name(prompt: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", prompt.lower()).strip("-")[:60] or "prompt"
+    Raises:
+        InterbasisError: The graph is damaged, or the network's weights are not those of the build.
+    """
+    team = torchrun_team()
+    graph, digest = load_identified_graph(folder)
+    return DictionaryRun(
+        graph=graph, folder=folder, digest=digest, given_network=network, model_spec=model or "",
+        train_data=data, test_data=test_data, given_dictionaries=dictionaries or {},
+        progress=progress if team.is_first else False, team=team,
+    )  # fmt: skip

@@ -1,18 +1,22 @@
 """`Run`: a graph with its network, its data and its results, and a method for every analysis and output."""
 
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from torch import Tensor
 
 from interbasis.analysis.workspace import Workspace
+from interbasis.base.errors import InterbasisError
 from interbasis.base.memory import parse_bytes, return_freed_memory
 from interbasis.base.progress import Progress
 from interbasis.base.records import Basis, Method, Metric, Record
 from interbasis.base.signatures import standing
 from interbasis.compute.team import torchrun_team
 from interbasis.data.batches import Data
+from interbasis.dictionaries.graph import is_dictionary_graph
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.named_sources import NamedSources
@@ -20,8 +24,11 @@ from interbasis.graph.store import load_identified, save
 from interbasis.network.network import Network
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from interbasis.analysis.ablation.masked_pass import Masks
     from interbasis.analysis.compare import Comparison
+    from interbasis.analysis.features.records import FeatureExamples
     from interbasis.analysis.stages.ablate import AblationResult
     from interbasis.analysis.stages.controls import ControlsResult
     from interbasis.analysis.stages.curves import CurvesResult
@@ -30,9 +37,13 @@ if TYPE_CHECKING:
     from interbasis.analysis.stages.steer import SteerResult
     from interbasis.analysis.stages.trace import TraceResult
     from interbasis.analysis.summary import RunSummary
+    from interbasis.dictionaries.dictionary import Dictionary
     from interbasis.show.figures.saving import Format
+    from interbasis.show.html import HtmlPage
 
 Request = TypeVar("Request", bound=Record)
+RUN_PARTS = ("graph", "network", "data", "folder")
+"""Attributes of a workspace that users of a run read."""
 
 
 def _request(kind: type[Request], arguments: dict[str, Any]) -> Request:
@@ -74,7 +85,12 @@ class Run(Workspace):
             InterbasisError: The graph holds NaN, the folder holds something else than a run, or it cannot be
                 written.
         """
-        self.digest = save(self.graph, folder, signed=self._named_by_this_user())
+        named_in = self.graph.provenance.naming_folder(self.folder)
+        signed = self._named_by_this_user()
+        if named_in is not None:
+            update = {"working_folder": os.path.relpath(named_in, folder)}
+            self.graph = replace(self.graph, provenance=self.graph.provenance.model_copy(update=update))
+        self.digest = save(self.graph, folder, signed=signed)
         self.folder = Path(folder)
         for stem, result in self.results.items():
             self.store(result, self.tensors.get(stem))
@@ -85,7 +101,7 @@ class Run(Workspace):
         """Whether this user named the model and data: the run was built here, or it is signed."""
         if self.built_here or self.folder is None or self.digest is None:
             return self.built_here
-        sources = NamedSources.from_provenance(self.graph.provenance, self.digest)
+        sources = NamedSources.from_provenance(self.graph.provenance, self.digest, self.folder)
         return standing(self.folder, sources.content, sources.places) == "signed"
 
     def summary(self) -> "RunSummary":
@@ -292,25 +308,30 @@ class Run(Workspace):
         prompt: str | None = None,
         *,
         sample: int | None = None,
+        samples: int | None = None,
+        directions: int = 20,
         data: str | None = None,
         start: int = 0,
         top: int = 10,
         tokens: int = 20,
     ) -> "SteerResult":
-        """Change a feature on one prompt and compare the outputs before and after.
+        """Change a feature, on one prompt or over many samples, and compare the outputs before and after.
 
         Args:
             feature: The feature, as LAYER:NUMBER.
             by: How much is added at every position, in standard deviations over the data of the build.
             prompt: Text, for a model with a tokenizer.
             sample: A sample of the data, instead of a prompt.
-            data: Data to take the sample from, by name; default: what the run was built on.
+            samples: Number of samples over which changes are averaged, instead of a prompt; the feature's
+                label is tested on them.
+            directions: Number of random directions of the same length that a label is tested beside.
+            data: Data to take samples from, by name; default: what the run was built on.
             start: The first position that is changed.
-            top: Outputs shown: those that change most.
+            top: Outputs shown: those whose probability changes most, the most likely ones among them.
             tokens: Length of the continuations of a language model, in tokens.
 
         Returns:
-            The outputs that change most, and continuations with and without the change.
+            The outputs that change most; continuations with and without the change, or tests of the label.
         """
         from interbasis.analysis.stages import steer
 
@@ -358,40 +379,102 @@ class Run(Workspace):
         self._saved(), second._saved()
         return compare_on(self, second, data)
 
-    def to_html(self, file: str | Path) -> Path:
-        """Write the run as one HTML page that works from disk, with all its results.
+    def examples(self, feature: str) -> "FeatureExamples":
+        """Return the dataset examples of a feature that `features` has described.
 
         Args:
-            file: The file; an older one is replaced.
+            feature: The feature, as LAYER:NUMBER.
 
         Returns:
-            The file.
-        """
-        from interbasis.show.viewer import write_run
+            The examples, which a notebook shows as pictures or as text.
 
-        return write_run(self, file)
+        Raises:
+            InterbasisError: There is no such feature, or it has not been described.
+        """
+        from interbasis.analysis.prompts import parse_feature
+        from interbasis.analysis.stages.features import ExamplesResult
+
+        basis, number = parse_feature(self.graph, feature)
+        stored = self.stored(ExamplesResult)
+        known = {} if stored is None else {row.index: row for row in stored.layers.get(basis.name, ())}
+        if number not in known:
+            described = f"those of {', '.join(map(str, known))}" if known else "none"
+            raise InterbasisError(
+                f"there are no examples of feature {number} of {basis.name!r}, there are {described}; call "
+                "run.features(), with a larger top if need be"
+            )
+        return known[number]
+
+    @overload
+    def to_html(self, file: None = None) -> "HtmlPage": ...
+
+    @overload
+    def to_html(self, file: str | Path) -> Path: ...
+
+    def to_html(self, file: str | Path | None = None) -> "HtmlPage | Path":
+        """Show the run as a page, or write it as one HTML file that works from disk, with all its results.
+
+        Args:
+            file: The file; an older one is replaced. Default: no file is written.
+
+        Returns:
+            The file, or a page that a notebook shows.
+        """
+        from interbasis.show.viewer import run_page, write_run
+
+        return run_page(self) if file is None else write_run(self, file)
 
     def _repr_html_(self) -> str:
         """The run as a page inside a notebook."""
-        from interbasis.show.viewer import run_html
+        return self.to_html()._repr_html_()
 
-        return run_html(self)
+    @overload
+    def report(self, out: None = None) -> "HtmlPage": ...
 
-    def report(self, out: str | Path) -> Path:
-        """Write a report on a saved run: its numbers, its figures, and what may be claimed from them."""
-        from interbasis.show.report import write_report
+    @overload
+    def report(self, out: str | Path) -> Path: ...
 
-        return write_report([self._saved()], out)
+    def report(self, out: str | Path | None = None) -> "HtmlPage | Path":
+        """Show or write a report: the run's numbers, its figures, and what may be claimed from them.
+
+        Args:
+            out: Folder for report.html and its figures. Default: no file is written.
+
+        Returns:
+            The path of report.html, or a page that a notebook shows.
+        """
+        from interbasis.show.report import report_page, write_report
+
+        return report_page([self]) if out is None else write_report([self], out)
+
+    def figure(self, kind: str = "graph", part: int = 0) -> "Figure":
+        """Draw a figure of the report.
+
+        Args:
+            kind: "graph", "required", "curves", "monosemanticity", "classes", "positions" or "spectra".
+            part: Which figure of this kind, where a report has several.
+
+        Returns:
+            A matplotlib figure, which a notebook shows and `interbasis.figures.save` writes.
+
+        Raises:
+            InterbasisError: There is no such figure, since the analysis that it shows was not run.
+        """
+        from interbasis.show.report import draw_figure
+
+        return draw_figure([self], kind, part)
 
     def figures(self, out: str | Path, formats: "Sequence[Format]" = ("svg", "pdf")) -> list[Path]:
-        """Write every figure of a saved run to a folder."""
+        """Write every figure of the run to a folder."""
         from interbasis.show.report import write_figures
 
-        return write_figures([self._saved()], out, formats)
+        return write_figures([self], out, formats)
+
+    def __dir__(self) -> list[str]:
+        """Names that a notebook completes: analyses, what shows them, and the parts of a run."""
+        return sorted({name for name in vars(Run) if not name.startswith("_")} | set(RUN_PARTS))
 
     def _saved(self) -> Path:
-        from interbasis.base.errors import InterbasisError
-
         if self.folder is None:
             raise InterbasisError("this requires a run on disk; call run.save(folder) first")
         return self.folder
@@ -403,6 +486,7 @@ def open_run(
     data: Data | None = None,
     *,
     test_data: Data | None = None,
+    dictionaries: "Mapping[str, Dictionary] | None" = None,
     model: str | None = None,
     memory: int | str | None = None,
     progress: Progress | bool | None = None,
@@ -410,11 +494,13 @@ def open_run(
     """Open a run.
 
     Args:
-        run: Folder of the run, or a graph that was not saved.
+        run: Folder of the run, or a graph that was not saved. For the folder of a graph between dictionaries,
+            a `DictionaryRun` is returned.
         network: The network that it was built for; default: the model that the run names, opened when it is
             first used.
         data: Inputs, or pairs of inputs and labels; default: the data that the run names.
         test_data: Data to evaluate on; default: ``data``, or the test split of what the run names.
+        dictionaries: Dictionaries by place, for a graph between some that were given in Python.
         model: A model by name, in place of the one that the run names.
         memory: Memory that analyses may use where they can be limited, in bytes or such as "8GB"; the graph
             and large models stay in their files. Default: no limit.
@@ -426,6 +512,8 @@ def open_run(
     Raises:
         InterbasisError: There is no run, or the network's weights are not those of the build.
     """
+    from interbasis.run.dictionary_run import open_dictionary_run
+
     team, folder, digest = torchrun_team(), None, None
     limit = parse_bytes(memory) if isinstance(memory, str) else memory
     if limit is not None:
@@ -434,13 +522,18 @@ def open_run(
         graph = run
     else:
         folder = Path(run)
+        if is_dictionary_graph(folder):
+            return open_dictionary_run(  # type: ignore[return-value]
+                folder, network, data, test_data=test_data, dictionaries=dictionaries, model=model,
+                progress=progress,
+            )  # fmt: skip
         graph, digest = load_identified(folder, in_memory=limit is None)
     return Run(
         graph=graph,
         folder=folder,
         digest=digest,
         given_network=network,
-        model_name=model or "",
+        model_spec=model or "",
         train_data=data,
         test_data=test_data,
         memory=limit,

@@ -4,6 +4,7 @@ import math
 
 from interbasis.analysis.differences.records import ChangedDirection, Difference, DifferenceSeries, Share
 from interbasis.analysis.features.records import TokenExample
+from interbasis.show.result_tables import Parts, result_tables
 from interbasis.show.tables import ResultTable
 
 HEADS_SHOWN = 8
@@ -17,9 +18,8 @@ METRICS = {
     "inverse covariance": "the inverse covariance of the first model's outputs",
 }
 
-Parts = list[str | ResultTable]
 
-
+@result_tables.register
 def difference_tables(result: Difference) -> Parts:
     """Sections on the same input, depth, heads, and directions with their tokens."""
     changed = {name: section for name, section in result.sections.items() if section.changed}
@@ -72,6 +72,7 @@ def difference_tables(result: Difference) -> Parts:
     return parts
 
 
+@result_tables.register
 def series_tables(result: DifferenceSeries) -> Parts:
     """Share of the Jacobian that differs, section by step."""
     names = list(result.differences[0].sections)

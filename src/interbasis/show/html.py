@@ -4,6 +4,7 @@
 """
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -23,6 +24,27 @@ def escaped(value: object) -> Markup:
 def render(template: str, **values: object) -> str:
     """HTML from the source of a template; only what is HTML already (`Markup`) is not escaped."""
     return encodable(_environment.from_string(template).render(values))
+
+
+@dataclass(frozen=True, repr=False)
+class HtmlPage:
+    """A page of HTML that fetches nothing; a notebook shows it in a frame."""
+
+    title: str
+    text: str
+    height: int = 620
+    """Of the frame, in pixels."""
+
+    def __repr__(self) -> str:
+        return f"HtmlPage({self.title!r}, {len(self.text):,} characters)"
+
+    def _repr_html_(self) -> str:
+        quoted = self.text.replace("&", "&amp;").replace("'", "&#39;")  # JSON is full of the other quotes
+        return (
+            f"<iframe title='{escaped(self.title)}' srcdoc='{quoted}' "
+            'sandbox="allow-scripts allow-downloads" '
+            f'style="width:100%;height:{self.height}px;border:1px solid #8884;border-radius:6px"></iframe>'
+        )
 
 
 def _with_contents(html: Markup) -> tuple[Markup, list[tuple[str, str, Markup]]]:

@@ -3,12 +3,12 @@
 import math
 import tomllib
 from collections.abc import Iterable, Sequence
+from functools import singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interbasis.analysis.ablation.records import Control, Curve, EdgesRequired, Sparsity
 from interbasis.analysis.compare import Comparison
-from interbasis.analysis.costs.records import GPU_EFFICIENCY, CostPlan
 from interbasis.analysis.features.records import LayerFeatures, Push
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.controls import ControlsResult
@@ -20,7 +20,11 @@ from interbasis.analysis.stages.trace import TraceResult
 from interbasis.analysis.summary import LayerSummary, RunSummary, SectionSummary
 from interbasis.analysis.traces.records import Trace
 from interbasis.base.memory import format_bytes
+from interbasis.base.records import Record
+from interbasis.graph.costs import BuildPlan
 from interbasis.graph.interaction_graph import Carrier, LargestDirection
+from interbasis.graph.precision import Precision
+from interbasis.models.hf.families_table import FamiliesTable, Way
 from interbasis.network.summary import NetworkSummary
 from interbasis.show.tables import MISSING, Cell, ResultTable
 
@@ -33,8 +37,6 @@ MAX_WHOLE_TABLE_ROWS = 24
 """Rows up to which the tables of a run's summary are printed whole."""
 ROWS_SHOWN = 12
 """Rows shown of a longer table."""
-FEATURES_SHOWN = 10
-"""Features shown of each layer."""
 OUTPUTS_SHOWN = 3
 """Outputs shown that a feature pushes up, and as many that it pushes down."""
 NODES_SHOWN = 20
@@ -48,24 +50,49 @@ TEXTS: dict[str, str] = tomllib.loads(
 Parts = list[str | ResultTable]
 
 
-def summary_tables(summary: RunSummary, folder: str, all_rows: bool = False) -> Parts:
-    """A run in a few numbers; ``folder`` is where it is saved.
+@singledispatch
+def result_tables(result: Record) -> Parts:
+    """Tables of any result; of a record without tables of its own, a row for every field."""
+    rows = [(name, repr(value)) for name, value in result.__repr_args__()]
+    return [ResultTable.from_cells(type(result).__name__, ("field", "value"), rows, text=("value",))]
+
+
+@result_tables.register
+def summary_tables(summary: RunSummary, folder: str = "", all_rows: bool = False) -> Parts:
+    """A run in a few numbers; ``folder`` is where it is saved, if anywhere.
 
     Of many layers and sections, the first and the last ones are shown, and the layers whose largest
     directions have the largest shares, unless ``all_rows`` are wanted.
     """
     layers, sections = list(summary.layers.values()), list(summary.sections.values())
     count = len(layers) if all_rows or len(layers) <= MAX_WHOLE_TABLE_ROWS else ROWS_SHOWN
+    place = f"saved in {folder}" if folder else "in memory"
     basis, model, seconds = summary.basis.upper(), summary.model or summary.family, summary.seconds.values()
-    line = TEXTS["run"].format(basis=basis, model=model, summary=summary, seconds=sum(seconds), folder=folder)
+    line = TEXTS["run"].format(basis=basis, model=model, summary=summary, seconds=sum(seconds), place=place)
     parts: Parts = [line, _layer_table(layers).first_and_last(count)]
     if any(layer.largest_direction for layer in layers):
         parts.append(_direction_table(summary, count))
     if sections:
         parts.append(_edge_table(sections).first_and_last(count))
+    if summary.too_few_data:
+        parts.append(f"{summary.too_few_data[0].upper()}{summary.too_few_data[1:]}.\n")
+    if summary.precision is not None and summary.precision.reached:
+        parts.append(_precision_line(summary.precision))
     if count < len(layers):
-        parts.append(TEXTS["rows_shown"].format(count=count, layers=len(layers), folder=folder))
+        command = f"interbasis show {folder} --all" if folder else "run.summary().layers and .sections"
+        parts.append(TEXTS["rows_shown"].format(count=count, layers=len(layers), command=command))
     return parts
+
+
+def _precision_line(precision: Precision) -> str:
+    """Errors asked for and reached."""
+    asked = ""
+    if precision.error is not None:
+        asked = f" Asked for: {precision.error:.2%}."
+    elif precision.time is not None:
+        asked = f" Asked for: the least within {_duration(precision.time)}."
+    Λ, Ê = (max(errors.values(), default=0.0) for errors in (precision.layers, precision.sections))
+    return TEXTS["precision"].format(eigenvalues=f"{Λ:.1%}", edges=f"{Ê:.1%}", asked=asked)
 
 
 def _layer_table(layers: Sequence[LayerSummary]) -> ResultTable:
@@ -136,8 +163,11 @@ def _edge_table(sections: Sequence[SectionSummary]) -> ResultTable:
     return ResultTable.from_cells("Interaction edges Ê", head, rows, note)
 
 
-def section_tables(summary: NetworkSummary, name: str) -> Parts:
-    """The sections of a model: what comes before the first node layer, a row each, what follows the last."""
+def section_tables(summary: NetworkSummary, name: str, all_rows: bool = False) -> Parts:
+    """The sections of a model: what comes before the first node layer, a row each, what follows the last.
+
+    Of many sections, the first and the last ones are shown, unless ``all_rows`` are wanted.
+    """
     head = ("from", "coordinates", "positions", "core", "Jacobians")
     rows = [
         (
@@ -146,36 +176,49 @@ def section_tables(summary: NetworkSummary, name: str) -> Parts:
         )
         for section in summary.sections
     ]  # fmt: skip
+    count = len(rows) if all_rows or len(rows) <= MAX_WHOLE_TABLE_ROWS else ROWS_SHOWN
+    more = (
+        f"; {count} of {len(rows)} sections are shown, --all prints all of them" if count < len(rows) else ""
+    )
     return [
         f"{name}: {summary.family}, {len(summary.sections)} sections",
         f"before the first node layer: {summary.before}",
-        ResultTable.from_cells("Sections", head, rows, text=head[2:]),
-        f"to: {summary.sections[-1].target}; every section ends where the next begins",
+        ResultTable.from_cells("Sections", head, rows, text=head[2:]).first_and_last(count),
+        f"to: {summary.sections[-1].target}; every section ends where the next begins{more}",
         *(f"after the last node layer: {step}" for step in summary.after),
     ]
 
 
-def plan_tables(plan: CostPlan) -> Parts:
-    """Costs of a build: phases, memory, and GPUs."""
+@result_tables.register
+def families_tables(found: FamiliesTable) -> Parts:
+    """Model types by how they are taken."""
+    ways: tuple[Way, ...] = ("closed form", "general", "refused")
+    counts = ", ".join(f"{found.count(way)} {way}" for way in ways)
+    rows = [[row.kind, row.way, row.reason] for row in found.rows]
+    title = f"Causal model types of transformers {found.transformers}: {counts}"
+    return [ResultTable.from_cells(title, ["type", "taken", "reason"], rows, text=("taken", "reason"))]
+
+
+@result_tables.register
+def plan_tables(plan: BuildPlan) -> Parts:
+    """What a build takes, for several targets."""
     rows = [
         (
-            name, _operations(cost.flops), format_bytes(cost.bytes), _duration(cost.seconds),
-            f"{cost.seconds / plan.forward.seconds:.1f}",
+            name, f"{choice.jacobian_error:.1%}", f"{choice.edge_error:.1%}",
+            _duration(3600 * plan.hours(choice)), _duration(choice.seconds.processor),
+            f"{choice.seconds.processor / (plan.samples * plan.pilot.forward.processor):.1f}",
         )
-        for name, cost in (plan.phases | {"one forward pass": plan.forward}).items()
+        for name, choice in [*((f"{e:.0%}", c) for e, c in plan.targets.items()), ("exact", plan.exact)]
     ]  # fmt: skip
-    threads = f"{plan.machine.threads} thread{'s' if plan.machine.threads > 1 else ''}"
-    note = TEXTS["plan"].format(time=_duration(plan.seconds), threads=threads, plan=plan)
-    head = ("phase", "operations", "bytes moved", "time", "forward passes")
-    gpus = ", ".join(f"{hours:,.2g} hours on one {name}" for name, hours in plan.gpu_hours.items())
-    machines = TEXTS["machines"].format(
-        memory=format_bytes(plan.memory), least_memory=format_bytes(plan.least_memory), gpus=gpus,
-        efficiency=GPU_EFFICIENCY, decompositions=_duration(3600 * plan.decompositions),
-    )  # fmt: skip
-    line = TEXTS["build"].format(basis=plan.basis.upper(), plan=plan)
-    return [line, ResultTable.from_cells("Phases", head, rows, note), machines]
+    head = ("target", "error of Λ", "error of Ê", "time", "processor", "forward passes")
+    machines = "" if plan.processes == 1 else TEXTS["plan_processes"].format(plan=plan)
+    note = TEXTS["plan_note"].format(trial=_duration(plan.pilot.seconds.wall), machines=machines)
+    sizes = TEXTS["plan_sizes"].format(memory=format_bytes(plan.memory), disk=format_bytes(plan.disk))
+    line = TEXTS["plan"].format(plan=plan, tokens=plan.samples * plan.positions)
+    return [line, ResultTable.from_cells("Builds", head, rows, note), sizes]
 
 
+@result_tables.register
 def ablation_tables(result: AblationResult) -> Parts:
     """Edges, robust counts and nodes required, as far as they were measured."""
     metric, sections = result.metric.replace("_", "-"), result.sections.values()
@@ -185,13 +228,13 @@ def ablation_tables(result: AblationResult) -> Parts:
     if sections:
         parts.append(_required_table(sections, metric))
     if robust := [(row.name, row.robust) for row in sections if row.robust]:
-        head = ("section", "edges", "robust at level", "robust edges", "worst mask", "per input")
+        head = ("section", "level", "worst mask at the plain count", "at the robust count", "per input")
         rows = [
-            (name, row.plain, f"{row.level:g}", row.count, f"{row.worst_at_plain:.5f}",
+            (name, f"{row.level:g}", f"{row.worst_at_plain:.5f}", f"{row.worst_at_count:.5f}",
              f"{row.worst_per_input:.5f}")
             for name, row in robust
         ]  # fmt: skip
-        parts.append(ResultTable.from_cells("Robust counts", head, rows, TEXTS["robust"]))
+        parts.append(ResultTable.from_cells("Worst masks", head, rows, TEXTS["robust"]))
     if result.layers:
         nodes = [
             (row.layer, "more than there are" if row.count is None else str(row.count), str(row.features))
@@ -203,18 +246,23 @@ def ablation_tables(result: AblationResult) -> Parts:
 
 
 def _required_table(sections: Iterable[EdgesRequired], metric: str) -> ResultTable:
-    rows = [
-        (
-            row.name, f"{row.count:,}" + ("  [{:,}, {:,}]".format(*row.interval) if row.interval else ""),
+    """The robust counts, where they were sought, with the plain ones beside them."""
+    robust = any(row.robust for row in sections)
+    rows: list[list[Cell]] = [
+        [
+            row.name, *([row.robust.count if row.robust else None] if robust else []),
+            f"{row.count:,}" + ("  [{:,}, {:,}]".format(*row.interval) if row.interval else ""),
             row.possible, f"{row.epsilon:.3g}" if row.count else None, f"{row.value:.5f}",
             row.stable_count if row.stable_count in (None, row.count) else f"{row.stable_count:,}  ≠",
-        )
+        ]
         for row in sections
     ]  # fmt: skip
-    head = ("section", "edges", "of", "ε", metric, "all larger pass from")
-    return ResultTable.from_cells("Edges required", head, rows, TEXTS["edges_required"])
+    head = ["section", *(["robust edges"] if robust else []), "plain", "of", "ε", metric]
+    note = TEXTS["edges_required"] + ("" if robust else TEXTS["plain"])
+    return ResultTable.from_cells("Edges required", [*head, "all larger pass from"], rows, note)
 
 
+@result_tables.register
 def curve_tables(result: CurvesResult) -> Parts:
     """The metric at each fraction of the edges, and how sparse the edges are."""
     curves, metric = result.curves, result.curves.metric.replace("_", "-")
@@ -240,6 +288,7 @@ def curve_tables(result: CurvesResult) -> Parts:
     return ["", table, _sparsity_table("Sparsity without a threshold", "section", measured)]
 
 
+@result_tables.register
 def control_tables(result: ControlsResult) -> Parts:
     """Areas of every control, parts of ablations, and sparsity section by section."""
     controls = list(result.rows.values())
@@ -293,9 +342,10 @@ def _sparsity_table(title: str, first: str, measured: Iterable[tuple[str, Sparsi
     return ResultTable.from_cells(title, head, rows, TEXTS["sparsity"])
 
 
+@result_tables.register
 def module_tables(result: ModulesResult) -> Parts:
     """The partition, its tests, and where the modules lie."""
-    lines: Parts = [TEXTS["modules"].format(result=result, sizes=list(result.sizes))]
+    lines: Parts = [TEXTS["modules"].format(result=result, sizes=joined_words(result.sizes))]
     if result.agreement_over_seeds is not None:
         lines.append(TEXTS["agreement"].format(result=result))
     if null := result.null:
@@ -319,14 +369,22 @@ def module_tables(result: ModulesResult) -> Parts:
     return lines
 
 
+@result_tables.register
 def feature_tables(result: FeaturesResult) -> Parts:
     """The first features of every layer, and those that nothing uses."""
     idle = [TEXTS["idle"].format(row=row) for row in result.idle if row.count]
     return [*map(_feature_table, result.layers.values()), *idle]
 
 
+@result_tables.register
+def layer_feature_tables(layer: LayerFeatures) -> Parts:
+    """The first features of one layer."""
+    return [_feature_table(layer)]
+
+
 def _feature_table(layer: LayerFeatures) -> ResultTable:
-    features = layer.features[:FEATURES_SHOWN]
+    whole = len(layer.features) <= MAX_WHOLE_TABLE_ROWS
+    features = layer.features if whole else layer.features[:ROWS_SHOWN]
     pushing = any(feature.effects for feature in features)  # on outputs, where they were computed
     names = ("what it is", "pushes up", "pushes down") if pushing else ("what it is",)
     rows = []
@@ -334,14 +392,17 @@ def _feature_table(layer: LayerFeatures) -> ResultTable:
         effects = feature.effects
         pushed = [_outputs(effects.up), _outputs(effects.down)] if effects else ["", ""]
         rows.append((str(feature.index), feature.label, *(pushed if pushing else ())))
-    note = TEXTS["monosemantic"].format(counts=layer.monosemantic) if layer.monosemantic else ""
-    return ResultTable.from_cells(layer.name, ("feature", *names), rows, note, text=names)
+    notes = [TEXTS["monosemantic"].format(counts=layer.monosemantic)] if layer.monosemantic else []
+    if not whole:
+        notes.append(TEXTS["more_features"].format(shown=ROWS_SHOWN, described=len(layer.features)))
+    return ResultTable.from_cells(layer.name, ("feature", *names), rows, "\n".join(notes), text=names)
 
 
 def _outputs(pushes: tuple[Push, ...]) -> str:
     return ", ".join(repr(push.name)[1:-1] for push in pushes[:OUTPUTS_SHOWN])
 
 
+@result_tables.register
 def trace_tables(result: TraceResult) -> Parts:
     """The first line, scores, and the nodes with most influence beside what was measured."""
     trace, scores = result.trace, result.trace.scores
@@ -365,22 +426,45 @@ def _node_table(trace: Trace) -> ResultTable:
     return ResultTable.from_cells("", head, rows, TEXTS["trace"], text=("token", "what it is"))
 
 
+@result_tables.register
 def steer_tables(result: SteerResult) -> Parts:
-    """The outputs that change most, then both continuations."""
+    """The outputs that change most, then both continuations, or tests of the label."""
     rows = [
         (
             repr(output.name)[1:-1], f"{output.before:.3f}", f"{output.after:.3f}",
             f"{output.probability_before:.2%}", f"{output.probability_after:.2%}",
+            *([] if output.interval is None else ["{:+.2%} to {:+.2%}".format(*output.interval)]),
         )
         for output in result.outputs
     ]  # fmt: skip
-    title = f"{result.layer}:{result.feature} {result.by:+g} standard deviations  {result.label}"
-    head = ("next", "logit before", "logit after", "probability before", "probability after")
+    title = f"{result.layer}:{result.feature} {result.by:+g} {result.unit_name}  {result.label}"
+    name = "next" if result.predicts_next else "output"
+    head: tuple[str, ...] = (name, "logit before", "logit after", "probability before", "probability after")
+    if result.samples:
+        title, head = f"{title}, mean of {result.prompt}", (*head, "change, 95 % interval")
     parts: Parts = [ResultTable.from_cells(title, head, rows)]
+    if result.samples:
+        parts += [_label_tests(result)] if result.tests else ["", TEXTS["untestable"]]
     if result.continuation is not None and result.steered is not None:
         parts += [f"without: {result.prompt}|{result.continuation}", ""]
         parts += [f"with:    {result.prompt}|{result.steered}"]
     return parts
+
+
+def _label_tests(result: SteerResult) -> ResultTable:
+    rows = [
+        (
+            test.claim, ", ".join(repr(name)[1:-1] for name in test.raised),
+            ", ".join(repr(name)[1:-1] for name in test.lowered), f"{test.change:+.3f}",
+            "{:+.3f} to {:+.3f}".format(*test.interval), f"{max(test.random):+.3f}",
+            "yes" if test.holds else "no",
+        )
+        for test in result.tests
+    ]  # fmt: skip
+    text = ("the label says", "raises", "lowers")
+    head = (*text, "logits", "95 % interval", "largest at random", "holds")
+    note = TEXTS["label_tests"].format(directions=len(result.tests[0].random))
+    return ResultTable.from_cells("Does it do what its label says?", head, rows, note, text=text)
 
 
 OVERLAPS = {
@@ -391,6 +475,7 @@ OVERLAPS = {
 """Words for what features of two runs were matched by."""
 
 
+@result_tables.register
 def comparison_tables(result: Comparison) -> Parts:
     """Features, edges, ablations and modules of two runs side by side."""
     a, b = result.runs
@@ -505,6 +590,12 @@ def job_list(jobs: "ShardJobs") -> str:
     return "\n".join(lines)
 
 
+def joined_words(values: Iterable[object]) -> str:
+    """Values as a list in running text: "6, 5 and 3"."""
+    *first, last = map(str, values)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def _decimals(value: float | None) -> str:
     return MISSING if value is None or math.isnan(value) else f"{value:.3f}"
 
@@ -513,12 +604,6 @@ def _duration(seconds: float) -> str:
     units = {"years": 365.25 * 86400, "days": 86400, "hours": 3600, "minutes": 60}
     texts = [f"{seconds / size:,.1f} {unit}" for unit, size in units.items() if seconds >= 2 * size]
     return texts[0] if texts else f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
-
-
-def _operations(flops: float) -> str:
-    units = {"E": 1e18, "P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6}
-    texts = [f"{flops / size:,.1f} {unit}FLOP" for unit, size in units.items() if flops >= size]
-    return texts[0] if texts else f"{flops:.0f} FLOP"
 
 
 def _pair(a: float | None, b: float | None, form: str = ",") -> str:

@@ -80,6 +80,8 @@ def layer_rows(record: RunRecord) -> list[LayerRows]:
     modules = record.modules.layers if record.modules else {}
     features = record.features.layers if record.features else {}
     examples = record.examples.layers if record.examples else {}
+    labels = record.labels.layers if record.labels else {}
+    more = record.labels.examples if record.labels else {}
     nodes = record.ablation.layers if record.ablation else {}
     return [
         LayerRows(
@@ -88,8 +90,13 @@ def layer_rows(record: RunRecord) -> list[LayerRows]:
             outputs=k + 1 == len(record.graph.layers) and (layer.identity or not layer.constant),
             nodes_required=nodes.get(layer.name),
             modules=modules.get(layer.name),
-            features=features[layer.name].by_index() if layer.name in features else {},
-            examples={row.index: row for row in examples.get(layer.name, ())},
+            features={
+                j: feature
+                for described in (labels, features)
+                if layer.name in described
+                for j, feature in described[layer.name].by_index().items()
+            },
+            examples={row.index: row for shown in (more, examples) for row in shown.get(layer.name, ())},
         )
         for k, layer in enumerate(record.graph.layers)
     ]

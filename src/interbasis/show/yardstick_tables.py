@@ -3,27 +3,32 @@
 from collections.abc import Sequence
 
 from interbasis.analysis.yardstick.records import (
+    Agreement,
     IntervalEstimate,
     LearntDifference,
     MeanJacobianShare,
     MethodCost,
+    NeededEdges,
     RankCurve,
     YardstickResult,
 )
+from interbasis.show.result_tables import Parts, result_tables
 from interbasis.show.tables import MISSING, Cell, ResultTable
 
 SHARES_SHOWN = (0.25, 0.5, 0.75)
 """Shares of the directions at which rises are shown."""
 
 
-def yardstick_tables(result: YardstickResult) -> list[str | ResultTable]:
+@result_tables.register
+def yardstick_tables(result: YardstickResult) -> Parts:
     """All rows of a comparison as tables."""
-    parts: list[str | ResultTable] = [
+    parts: Parts = [
         f"\nYardstick · {result.model} · fitted on {result.samples:,} samples, tested on "
         f"{result.test_samples:,} · cross-entropy {result.baseline:.4f}\n"
     ]
     trained = [curve for curve in result.curves if curve.network == "trained"]
-    parts.append(rank_table(trained))
+    if trained:
+        parts.append(rank_table(trained))
     if any(curve.removed for curve in trained):
         parts.append(removed_table(trained))
     if result.learnt:
@@ -32,6 +37,11 @@ def yardstick_tables(result: YardstickResult) -> list[str | ResultTable]:
         parts.append(correlation_table(result))
     if result.mean_jacobians:
         parts.append(mean_jacobian_table(result.mean_jacobians))
+    for network in ("trained", "shuffled", "redrawn"):
+        if counts := [row for row in result.edges if row.network == network]:
+            parts.append(edge_table(network, counts))
+    if result.stability:
+        parts.append(stability_table(result.stability))
     parts.append(cost_table(result.costs))
     return parts
 
@@ -117,12 +127,65 @@ def mean_jacobian_table(rows: Sequence[MeanJacobianShare]) -> ResultTable:
     return ResultTable.from_cells("Mean of the Jacobian", head, cells, note, text=("mixes positions",))
 
 
+def edge_table(network: str, rows: Sequence[NeededEdges]) -> ResultTable:
+    """Edges needed in every basis of one network."""
+    head = ["section", "basis", "labels", "robust edges", "plain", "of", "area", "metric", "without edges"]
+    cells: list[list[Cell]] = [
+        [
+            f"{row.source} → {row.target}", row.method, row.labels, row.robust,
+            "{:,} ({:,} to {:,})".format(row.required, *row.interval), row.possible, interval(row.area, 3),
+            f"{row.baseline:.4f}", f"{row.without_edges:.4f}",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    note = (
+        "Robust edges: no mask found within the rest misses the limit; plain: with all others removed at "
+        "once. Labels: of the data, or drawn from the network's own outputs, where the rise of the "
+        "cross-entropy is the divergence from them. Area: under the faithfulness curve. In brackets 95 % "
+        "bootstrap intervals over the test samples.\n"
+    )
+    title = f"Edges required, {network} network"
+    return ResultTable.from_cells(title, head, cells, note, text=("basis", "labels"))
+
+
+def stability_table(rows: Sequence[Agreement]) -> ResultTable:
+    """Agreement of fits on halves of the data, and of seeds."""
+    cells = [
+        [
+            row.place,
+            row.method,
+            row.compared,
+            str(row.directions),
+            interval(row.subspace, 3),
+            interval(row.matched, 3),
+        ]
+        for row in rows
+    ]
+    note = (
+        "Two fits: on the first and the second half of the data, or of this network and one of another seed. "
+        "Subspace: mean squared canonical correlation of the leading directions' values; matched: mean "
+        "correlation over the best one-to-one matching. 1 is full agreement.\n"
+    )
+    head = ["layer", "method", "compared", "directions", "subspace", "matched"]
+    return ResultTable.from_cells("Stability", head, cells, note, text=("method", "compared"))
+
+
 def cost_table(costs: Sequence[MethodCost]) -> ResultTable:
     """Processor time of every fit."""
-    rows = [[cost.method, cost.network, f"{cost.processor_seconds:.1f}"] for cost in costs]
-    note = "Statistics that several methods share are counted for the one that was fitted first.\n"
+    rows = [
+        [cost.method, cost.network, f"{cost.forward_passes:.1f}", f"{cost.processor_seconds:.1f}"]
+        for cost in costs
+    ]
+    note = (
+        "In forward passes over the data that methods are fitted on. Statistics that several methods share "
+        "are counted for the one that was fitted first.\n"
+    )
     return ResultTable.from_cells(
-        "Cost of the fit", ["method", "network", "seconds"], rows, note, text=("network",)
+        "Cost of the fit",
+        ["method", "network", "forward passes", "processor seconds"],
+        rows,
+        note,
+        text=("network",),
     )
 
 

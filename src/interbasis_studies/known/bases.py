@@ -37,8 +37,10 @@ def fit(known: KnownNetwork, basis: ScoredBasis, seed: int = 0) -> InteractionGr
     """
     if basis in get_args(Basis):
         name: Basis = basis  # type: ignore[assignment]  # mypy does not narrow by get_args
-        return build(known.network, known.inputs, basis=name, seed=seed, progress=False).graph
-    graph = build(known.network, known.inputs, basis="lib", seed=seed, progress=False, edge_method=None).graph
+        return build(known.network, known.inputs, basis=name, seed=seed, exact=True, progress=False).graph
+    graph = build(
+        known.network, known.inputs, basis="lib", seed=seed, exact=True, progress=False, edge_method=None
+    ).graph
     make: dict[str, Callable[[int, LayerBasis], LayerBasis]] = {
         "ica": lambda k, layer: _independent(layer, _rows(known, k), seed),
         "unwhitened": lambda k, layer: _unwhitened(layer),
@@ -90,7 +92,7 @@ def _ceiling(known: KnownNetwork, index: int, layer: LayerBasis) -> LayerBasis:
     C = layer.transform[1:, 1:] @ T
     M, S, undo = C.T @ C, truth.covariance(index), torch.linalg.pinv(T)
     forward, back = [], []
-    for part in range(truth.count):
+    for part in truth.present(index):
         inside = truth.parts[index] == part
         D, U = torch.linalg.eigh(S[inside][:, inside])
         if not D.max() > SMALLEST_VARIANCE * S.diagonal().max():

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Record
 from interbasis.network.cores import Elementwise, Linear
-from interbasis.network.network import Network, NodeLayer, Prefix, Section
-from interbasis.network.prefix import with_constant
+from interbasis.network.network import Network, NodeLayer, Section
+from interbasis.network.prefix import Prefix, with_constant
 from interbasis_studies.known.truth import NO_PART, KnownNetwork, Truth
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "tanh": nn.Tanh}

@@ -32,6 +32,7 @@ from interbasis_studies.known.modular_addition import (
     train_modular_addition,
 )
 from interbasis_studies.known.planted import PlantedSpec, plant
+from interbasis_studies.known.programs import ProgramSpec, plant_program
 from interbasis_studies.known.records import (
     SCORED,
     Estimate,
@@ -51,7 +52,7 @@ from interbasis_studies.known.superposition import (
     score_dictionaries,
     train_dictionaries,
 )
-from interbasis_studies.known.transformers import plant_transformer
+from interbasis_studies.known.transformers import PlantedTransformerSpec, plant_transformer
 from interbasis_studies.known.truth import KnownNetwork, Truth
 
 FILE = "scoreboard.json"
@@ -165,7 +166,7 @@ def _scores(cell: _Cell) -> Iterator[tuple[ScoredBasis, RecoveryScores]]:
     if isinstance(spec, SuperpositionSpec):
         yield from _superposition_scores(spec, seed, cell.bases)
         return
-    known = plant(spec, seed) if isinstance(spec, PlantedSpec) else plant_transformer(seed, spec.sequences)
+    known = _planted(spec, seed)
     for basis in cell.bases:
         if basis == "ceiling" and isinstance(spec, PlantedSpec) and spec.crowding > 1:
             continue  # parts that overlap cannot be told apart by any rotation
@@ -173,12 +174,22 @@ def _scores(cell: _Cell) -> Iterator[tuple[ScoredBasis, RecoveryScores]]:
             yield basis, score(known, fit(known, basis, seed), seed)
 
 
+def _planted(spec: PlantedSpec | PlantedTransformerSpec | ProgramSpec, seed: int) -> KnownNetwork:
+    if isinstance(spec, PlantedSpec):
+        return plant(spec, seed)
+    return (
+        plant_program(spec, seed)
+        if isinstance(spec, ProgramSpec)
+        else plant_transformer(seed, spec.sequences)
+    )
+
+
 def _superposition_scores(
     spec: SuperpositionSpec, seed: int, bases: tuple[ScoredBasis, ...]
 ) -> Iterator[tuple[ScoredBasis, RecoveryScores]]:
     """Scores of bases and dictionaries of a network with superposition."""
     known = plant_superposition(spec, seed)
-    lib = build(known.network, known.inputs, edge_method=None, seed=seed, progress=False).graph
+    lib = build(known.network, known.inputs, edge_method=None, seed=seed, exact=True, progress=False).graph
     for basis in bases:
         if basis in METRICS:
             dictionaries = train_dictionaries(known, spec, lib, METRICS[basis], seed)

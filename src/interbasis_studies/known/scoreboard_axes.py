@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from interbasis_studies.known.modular_addition import ModularAdditionSpec
 from interbasis_studies.known.planted import PlantedSpec
+from interbasis_studies.known.programs import PROGRAMS, ProgramSpec
 from interbasis_studies.known.superposition import SuperpositionSpec
 from interbasis_studies.known.transformers import PlantedTransformerSpec
 
-Spec = PlantedSpec | PlantedTransformerSpec | ModularAdditionSpec | SuperpositionSpec
+Spec = PlantedSpec | PlantedTransformerSpec | ProgramSpec | ModularAdditionSpec | SuperpositionSpec
 Values = tuple[tuple[str, Spec], ...]
 """Names of values, each with the network that it makes."""
 
@@ -59,6 +60,10 @@ MORE_AXES: dict[str, Values] = {
     "samples with 2 parts of 12": _planted("samples", COUNTS[1:], parts=2, size=12, hidden=24),
     "samples with 8 parts of 3": _planted("samples", COUNTS[1:], parts=8, size=3, hidden=6),
     "samples with 4 parts of 2": _planted("samples", COUNTS[1:], parts=4, size=2, hidden=4),
+    "program": tuple((name, ProgramSpec.validated(program=name)) for name in PROGRAMS),
+    "sharpness of sort": tuple(
+        (f"{sharpness:g}", ProgramSpec(program="sort", sharpness=sharpness)) for sharpness in (3.0, 6.0, 12.0)
+    ),
     "superposition": tuple(
         (f"{c:g} per dimension" + ", some unread" * (u > 0), SuperpositionSpec(crowding=c, unread=u))
         for c in (2.0, 4.0)

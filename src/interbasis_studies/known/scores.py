@@ -55,7 +55,7 @@ def score(known: KnownNetwork, graph: InteractionGraph, seed: int = 0) -> Recove
         features=best.mean().item(),
         matched=float(np.mean([_matched(shares[k], truth.parts[k]) for k in inner])),
         subspaces=float(np.mean([_subspaces(known, graph, k, labels[k]) for k in inner])),
-        coverage=float(np.mean([len(parts) / truth.count for parts in clear])),
+        coverage=float(np.mean([len(clear[k]) / len(truth.present(k)) for k in inner])),
         edge_precision=precision,
         edge_auroc=auroc,
         false_mass=false,
@@ -91,7 +91,7 @@ def _subspaces(known: KnownNetwork, graph: InteractionGraph, layer: int, labels:
     root = (U * D.clamp_min(0).sqrt()).T  # S = rootᵀ root; columns are true features
     c = graph.layers[layer].transform[1:, 1:] @ truth.mixings[layer]
     values = []
-    for part in range(truth.count):
+    for part in truth.present(layer):
         inside, counted = truth.parts[layer] == part, labels == part
         if not counted.any():
             values.append(0.0)

@@ -11,9 +11,12 @@ themselves are the next layer's true features, directions and values are known e
 """
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 import torch
 from pydantic import Field
+from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 from interbasis.base.records import Record
@@ -24,9 +27,13 @@ from interbasis.dictionaries.training import fit as fit_dictionary
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.cores import Elementwise, Linear
 from interbasis.network.network import Network, NodeLayer, Section
+from interbasis.run.build import build
 from interbasis_studies.known.planted import Draws, RowInputs
 from interbasis_studies.known.records import RecoveryScores, ScoredBasis
 from interbasis_studies.known.truth import NO_PART, KnownNetwork, Truth
+
+if TYPE_CHECKING:
+    from interbasis.dictionaries.graph import DictionaryGraph
 
 READ_BY_FEATURE = 2
 """True features that a neuron reads."""
@@ -106,7 +113,7 @@ def plant_superposition(spec: SuperpositionSpec, seed: int = 0) -> KnownNetwork:
         (*mixings, torch.eye(len(same), dtype=torch.float64)),
         (*values, outputs),
         (*[parts] * (spec.depth + 1), torch.arange(len(same))),
-        (*[(W[read][:, read] != 0) | same for W in weights], same),
+        (*[W[read][:, read] != 0 for W in weights], same),
         modular=False,
     )
     return KnownNetwork(network, inputs, truth)
@@ -179,7 +186,21 @@ def score_dictionaries(known: KnownNetwork, dictionaries: list[Dictionary]) -> R
     ]
     directions = [dictionary.decoder.double() for dictionary in dictionaries]
     undefined = dict.fromkeys(RecoveryScores.model_fields, math.nan)
-    return RecoveryScores(**undefined | found_features(known, directions, values))
+    edges = dictionary_edges(known, dictionaries) if len(dictionaries) > 1 else []
+    return RecoveryScores(**undefined | found_features(known, directions, values, edges))
+
+
+def dictionary_edges(known: KnownNetwork, dictionaries: list[Dictionary]) -> list[Tensor]:
+    """Ê between the dictionaries of the first node layers, [features_out, features_in] each."""
+    places = dict(zip(known.network.layers, dictionaries, strict=False))
+    run = build(known.network, known.inputs, dictionaries=places, progress=False)
+    graph = cast("DictionaryGraph", run.graph)
+    matrices = []
+    for edges, source, target in zip(graph.edges, dictionaries, dictionaries[1:], strict=False):
+        matrix = torch.zeros(target.features, source.features)
+        matrix[edges.target.long(), edges.source.long()] = edges.rms
+        matrices.append(matrix)
+    return matrices
 
 
 def score_basis(known: KnownNetwork, graph: InteractionGraph, layers: int) -> dict[str, float]:
@@ -189,24 +210,42 @@ def score_basis(known: KnownNetwork, graph: InteractionGraph, layers: int) -> di
         features = layer.to_features(known.network.activations_at(k, known.inputs)[:, 0])
         directions.append(layer.inverse[1:, layer.first_feature :].T)
         values.append(features[:, layer.first_feature :])
-    return found_features(known, directions, values)
+    edges = [graph.inner_edges(k) for k in range(min(layers - 1, len(graph.edges)))]
+    return found_features(known, directions, values, edges)
 
 
-def found_features(known: KnownNetwork, directions: list[Tensor], values: list[Tensor]) -> dict[str, float]:
-    """Mean best cosine and mean best correlation over the true features that are read.
+def found_features(
+    known: KnownNetwork, directions: list[Tensor], values: list[Tensor], edges: Sequence[Tensor] = ()
+) -> dict[str, float]:
+    """Mean best cosine and mean best correlation over the true features that are read, and their edges.
+
+    The average precision of edges is over all pairs of true features: the strength of a pair is that of the
+    edge between the features found whose values correlate best with theirs.
 
     Args:
         known: The planted network.
         directions: Of the features found, [features, d] per layer.
         values: Of the features found, [samples, features] per layer.
+        edges: Ê between the features found, [features_out, features_in] for each pair of layers.
     """
-    cosines, correlations = [], []
+    cosines, correlations, places = [], [], []
     for k, (rows, z) in enumerate(zip(directions, values, strict=True)):
         read = known.truth.parts[k] != NO_PART
         true, g = known.truth.mixings[k].T[read], known.truth.values[k][:, read]
         cosines.append((_unit(true) @ _unit(rows).T).abs().amax(1))
-        correlations.append((_unit((g - g.mean(0)).T) @ _unit((z - z.mean(0)).T).T).abs().amax(1))
-    return {"cosine": torch.cat(cosines).mean().item(), "correlation": torch.cat(correlations).mean().item()}
+        best = (_unit((g - g.mean(0)).T) @ _unit((z - z.mean(0)).T).T).abs().max(1)
+        correlations.append(best.values)
+        places.append(best.indices)
+    scores = {
+        "cosine": torch.cat(cosines).mean().item(),
+        "correlation": torch.cat(correlations).mean().item(),
+    }
+    if edges:
+        pairs = [(places[k + 1][:, None], places[k][None]) for k in range(len(edges))]
+        strengths = torch.cat([matrix[pair].flatten() for matrix, pair in zip(edges, pairs, strict=True)])
+        exists = torch.cat([known.truth.acts_on[k].flatten() for k in range(len(edges))])
+        scores["edge_precision"] = float(average_precision_score(exists.numpy(), strengths.numpy()))
+    return scores
 
 
 def _unit(rows: Tensor) -> Tensor:

@@ -12,14 +12,16 @@ Tokens are random. In true coordinates the stream holds six subspaces, written o
 and the outputs read the last four. So which subspace acts on which is known for every section.
 """
 
+from collections.abc import Sequence
+
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from interbasis.base.records import Record
 from interbasis.network.cores import Attention, AttentionShape, Elementwise, Linear
-from interbasis.network.network import Network, NodeLayer, Prefix, Section
-from interbasis.network.prefix import with_constant
+from interbasis.network.network import Network, NodeLayer, Section
+from interbasis.network.prefix import Prefix, with_constant
 from interbasis_studies.known.planted import Draws
 from interbasis_studies.known.truth import KnownNetwork, Truth
 
@@ -56,20 +58,47 @@ class MixedEmbedding(Prefix):
 
     mixing: Tensor
 
-    def __init__(self, mixing: Tensor):
+    def __init__(self, mixing: Tensor, vocabulary: int = TOKENS):
         super().__init__()
         self.register_buffer("mixing", mixing)
+        self.vocabulary = vocabulary
 
     def forward(self, tokens: Tensor) -> Tensor:  # [n, T] -> [n, T, width + 1]
-        return with_constant(embedded(tokens).to(self.mixing) @ self.mixing.T)
+        g = embedded(tokens, self.vocabulary, self.mixing.shape[1])
+        return with_constant(g.to(self.mixing) @ self.mixing.T)
 
 
-def embedded(tokens: Tensor) -> Tensor:  # [n, T] -> [n, T, true]
-    """Token and position, one-hot, in true coordinates."""
-    g = torch.zeros(*tokens.shape, sum(SUBSPACES.values()), dtype=torch.float64)
-    g[..., _where("token")] = nn.functional.one_hot(tokens, TOKENS).double()
-    g[..., _where("position")] = torch.eye(POSITIONS, dtype=torch.float64)[: tokens.shape[1]]
+def embedded(tokens: Tensor, vocabulary: int, true: int) -> Tensor:  # [n, T] -> [n, T, true]
+    """Token and position, one-hot, in the first true coordinates."""
+    g = torch.zeros(*tokens.shape, true, dtype=torch.float64)
+    g[..., :vocabulary] = nn.functional.one_hot(tokens, vocabulary).double()
+    positions = tokens.shape[1]
+    g[..., vocabulary : vocabulary + positions] = torch.eye(positions, dtype=torch.float64)
     return g
+
+
+def random_mixings(draws: Draws, layers: int, true: int) -> list[Tensor]:
+    """A random rotation [true, true] for each layer."""
+    return [torch.linalg.qr(draws.normal("mixing", layer, true, true)).Q for layer in range(layers)]
+
+
+def true_values(plain: Sequence[Section], g: Tensor) -> tuple[Tensor, ...]:  # [n, T, true] -> [n · T, true]
+    """True features at every node layer, from those at the first."""
+    values = [g]
+    f = with_constant(g)
+    for section in plain:
+        f = section(f)
+        values.append(f[..., 1:])
+    return tuple(value.flatten(0, 1) for value in values)
+
+
+def mixed_sections(plain: Sequence[Section], mixings: Sequence[Tensor]) -> tuple[Section, ...]:
+    """Sections of true coordinates between layers that are mixed; the last layer is not."""
+    rotations = [torch.block_diag(torch.ones(1, 1, dtype=torch.float64), T) for T in mixings]
+    return tuple(
+        section.in_basis(rotations[k].T, rotations[k + 1] if k + 1 < len(plain) else None)
+        for k, section in enumerate(plain)
+    )
 
 
 def plant_transformer(seed: int = 0, samples: int = 300) -> KnownNetwork:
@@ -86,25 +115,17 @@ def plant_transformer(seed: int = 0, samples: int = 300) -> KnownNetwork:
     true = sum(SUBSPACES.values())
     tokens = torch.from_numpy(draws("tokens").integers(0, TOKENS, (samples, POSITIONS)))
     plain = _sections(draws)
-    mixings = [torch.linalg.qr(draws.normal("mixing", layer, true, true)).Q for layer in range(len(plain))]
-    g, values = with_constant(embedded(tokens)), []
-    for section in plain:
-        values.append(g[..., 1:].flatten(0, 1))
-        g = section(g)
-    values.append(g[..., 1:].flatten(0, 1))
-    rotations = [torch.block_diag(torch.ones(1, 1, dtype=torch.float64), T) for T in mixings]
-    mixed = [
-        section.in_basis(rotations[k].T, rotations[k + 1] if k + 1 < len(plain) else None)
-        for k, section in enumerate(plain)
-    ]
-    network = Network(MixedEmbedding(mixings[0]), tuple(mixed), family="planted", rotate_last=False)
+    mixings = random_mixings(draws, len(plain), true)
+    values = true_values(plain, embedded(tokens, TOKENS, true))
+    mixed = mixed_sections(plain, mixings)
+    network = Network(MixedEmbedding(mixings[0]), mixed, family="planted", rotate_last=False)
     names = list(SUBSPACES)
     parts = torch.arange(len(names)).repeat_interleave(torch.tensor(list(SUBSPACES.values())))
     sizes = torch.tensor([SUBSPACES[name] for name in OUTPUTS])
     of_outputs = torch.tensor([names.index(name) for name in OUTPUTS]).repeat_interleave(sizes)
     truth = Truth(
         (*mixings, torch.eye(len(of_outputs), dtype=torch.float64)),
-        tuple(values),
+        values,
         (*[parts] * len(plain), of_outputs),
         tuple(_acts_on(reads) for reads in READS),
         modular=False,

@@ -31,6 +31,10 @@ class Truth:
         """Number of parts."""
         return len(self.acts_on[0])
 
+    def present(self, layer: int) -> list[int]:
+        """The parts that have true features at a layer."""
+        return [part for part in self.parts[layer].unique().tolist() if part != NO_PART]
+
     def covariance(self, layer: int) -> Tensor:
         """Covariance of the true features of a layer, [true, true]."""
         centred = self.values[layer] - self.values[layer].mean(0)

@@ -8,6 +8,7 @@ from torch import nn
 import interbasis
 from cases import normal, seeded
 from interbasis.analysis.ablation.masked_pass import ablate_edges, ablated
+from interbasis.analysis.ablation.robust import soft_ablated
 from interbasis.analysis.ablation.search import edges_required
 from interbasis.lib.coordinates import sections_in_bases
 from interbasis.network.cores import Elementwise, Gated
@@ -27,7 +28,8 @@ def check(section, f, density=0.5):
         for one in f
     ]
     found = ablated(section, f, mask)
-    assert (found - torch.stack(rows)).abs().max() < 1e-10 * found.abs().max().clamp_min(1e-6)
+    for result in (found, soft_ablated(section, f, mask.to(f))):
+        assert (result - torch.stack(rows)).abs().max() < 1e-10 * found.abs().max().clamp_min(1e-6)
 
 
 @settings(max_examples=25, deadline=None)

@@ -7,9 +7,9 @@ from torch import nn
 
 import interbasis
 from cases import CASES
-from interbasis import InterbasisError
 from interbasis.analysis.ablation.evaluation import Evaluation
 from interbasis.analysis.ablation.masked_pass import ablated
+from interbasis.analysis.ablation.memory import AblationPlan
 from interbasis.analysis.ablation.robust import Attack, RobustSearch, soft_ablated
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stored_results import load_result
@@ -80,14 +80,21 @@ def test_what_nothing_depends_on_is_robust():
     assert found.worst_at_plain == 1.0
 
 
-def test_convolutions_are_refused_before_any_work():
+def test_convolutions_have_robust_counts_that_do_not_depend_on_how_many_samples_are_held():
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)).double()
-    images = torch.randn(12, 1, 4, 4, dtype=torch.float64)
-    labels = module(images).argmax(1)
-    run = interbasis.build(interbasis.from_torch(module, images[:1]), (images, labels))
-    with pytest.raises(InterbasisError, match="do not support convolutions and pooling, received "):
-        run.ablate(robust=True)
+    layers = nn.Conv2d(1, 2, 3, padding=1), nn.GELU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3)
+    module, images = nn.Sequential(*layers).double(), torch.randn(12, 1, 4, 4, dtype=torch.float64)
+    network = interbasis.from_torch(module, images[:1])
+    graph = interbasis.build(network, images).graph
+    data = images, module(images).argmax(1)
+    for k in range(len(network.sections)):
+        counts = []
+        for plan in (None, AblationPlan(samples=5)):
+            evaluation = Evaluation(network, graph, data, "cross_entropy", plan=plan)
+            limit = evaluation.baseline.value + 0.05
+            counts.append(RobustSearch(evaluation, k, limit, Attack(steps=3)).count(1).model_dump())
+        assert counts[0] == pytest.approx(counts[1], rel=1e-9)
+        assert counts[0]["count"] == 1 or counts[0]["worst_at_plain"] > limit
 
 
 def test_the_command_stores_it_and_the_report_says_so(cli, tmp_path):
@@ -99,7 +106,8 @@ def test_the_command_stores_it_and_the_report_says_so(cli, tmp_path):
     interbasis.mlp.save(module, tmp_path / "m.safetensors")
     given = ("--model", f"mlp:{tmp_path}/m.safetensors", "--data", f"npz:{tmp_path}/data.npz")
     ended = cli("ablate", run, *given, "--tolerance", "0.05", "--robust")
-    assert ended.out.count("Robust counts")
+    assert "robust edges" in ended.out
+    assert "plain" in ended.out
     sections = load_result(run, AblationResult).sections
     for section in sections.values():
         assert section.robust.plain == section.count <= section.robust.count
@@ -107,7 +115,7 @@ def test_the_command_stores_it_and_the_report_says_so(cli, tmp_path):
     assert cli("report", run, "--out", tmp_path / "report").code == 0
     html = next((tmp_path / "report").glob("*.html")).read_text()
     assert "no mask found within the rest" in html
-    counted = [f"{s.name} {s.count:,} (robust {s.robust.count:,})" for s in sections.values()]
+    counted = [f"{s.name} {s.robust.count:,} (plain {s.count:,})" for s in sections.values()]
     assert all(text in html for text in counted)
     curves = cli("curves", run, *given, "--robust", "--json").json
     costs = []

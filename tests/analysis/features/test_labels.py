@@ -7,7 +7,9 @@ from interbasis.analysis.features import explained_variance
 from interbasis.analysis.features.activations import FeatureChunk
 from interbasis.analysis.features.labels import (
     MAX_TEXT,
+    MIN_CONTRAST,
     MIN_SHARE,
+    NO_DESCRIPTION,
     WINDOW,
     TokenIndex,
     TokenShare,
@@ -67,6 +69,25 @@ def test_shares_are_adjusted_explained_variances(text):
     assert shares["token"][0].tokens[0] == 1
     assert shares["previous"][1].share > 0.9 > MIN_SHARE > shares["token"][1].share
     assert shares["next"][2].share > 0.9
+
+
+def test_named_tokens_explain_what_their_presence_does(text):
+    """The squared correlation with whether one of them is there, less than what all tokens explain."""
+    _, values, tokens = text
+    sums, index = sums_of(tokens, values, 7)
+    shares, n = sums.shares(index), tokens.numel()
+    for j in range(values.shape[2]):
+        found = shares["token"][j]
+        there = torch.isin(tokens, torch.tensor(found.tokens)).double().flatten()
+        x = values[:, :, j].flatten()
+        r2 = torch.corrcoef(torch.stack([x, there]))[0, 1].item() ** 2
+        assert found.named == pytest.approx(max(0.0, 1 - (1 - r2) * (n - 1) / (n - 2)), abs=1e-10)
+        assert found.low == bool(x[there > 0].mean() < x.mean())
+    assert shares["token"][0].tokens == (1, 2)
+    assert shares["token"][0].opposite == (3,)
+    assert shares["token"][0].share > shares["token"][0].named > 0.8
+    flipped, _ = sums_of(tokens, -values, 60)
+    assert flipped.shares(index)["token"][0].low
 
 
 def test_a_context_is_a_token_that_came_before(text):
@@ -133,33 +154,51 @@ def labelled(one: Feature, shares=None, isolated=False) -> str:
 
 def test_what_explains_most_is_the_label():
     placed = feature(positions=PositionStatistics(means=(9.0, 0.0, 0.1, 0.0), share=0.97))
-    assert labelled(placed, {"token": TokenShare(0.6, (1,))}) == "position 0 97%"
+    assert labelled(placed, {"token": TokenShare(0.6, (1,), 0.6)}) == "position 0 97%"
     slope = feature(positions=PositionStatistics(means=(1.0, 2.0, 3.0, 4.0), share=0.9))
     assert labelled(slope) == "position 90%"
-    shares = {"token": TokenShare(0.62, (4, 5)), "previous": TokenShare(0.7, (0,))}
+    shares = {"token": TokenShare(0.95, (4, 5), 0.62), "previous": TokenShare(0.7, (0,), 0.7)}
     assert labelled(feature(), shares) == "after “the” 70%"
-    assert labelled(feature(), {"token": TokenShare(0.62, (4, 5))}) == "“ Lily /  Tom” 62%"
-    assert labelled(feature(), {"next": TokenShare(0.55, (6,))}) == "before “↵” 55%"
+    assert labelled(feature(), {"token": TokenShare(0.8, (4, 5), 0.62)}) == "“␣Lily / ␣Tom” 62%"
+    assert labelled(feature(), {"next": TokenShare(0.9, (6,), 0.55, low=True)}) == "low: before “↵” 55%"
+    assert labelled(feature(), {"context": TokenShare(0.3, (0,), 0.3)}) == "with “the” 30%"
     assert labelled(feature(), isolated=True) == "variance of the norm"
-    assert labelled(feature(), {"token": TokenShare(0.49, (4,))}) == ""  # nothing is invented
+
+
+def test_what_no_few_tokens_explain_is_not_named():
+    """A hundred tokens may matter while the three strongest explain little."""
+    wide = TokenShare(0.9, (4,), 0.1, opposite=(1,))
+    assert labelled(feature(), {"token": wide}) == "token: “␣Lily” … “␣cat” 90%"
+    low = TokenShare(0.9, (4,), 0.1, low=True, opposite=(1,))
+    assert labelled(feature(), {"previous": low}) == "token before: “␣cat” … “␣Lily” 90%"
+    assert labelled(feature(), {"token": TokenShare(0.49, (4,), 0.24)}) == NO_DESCRIPTION
+    assert labelled(feature()) == ""  # nothing was looked at
 
 
 def test_what_a_feature_does_is_evidence_and_the_label_where_nothing_else_is():
     up, down = (Push(name=" Lily", value=2.0),), (Push(name=" Tom", value=-1.0),)
     pushes = feature(effects=Effects(up=up, down=down, share=0.6))
-    assert labelled(pushes) == "↑  Lily ↓  Tom 60%"
-    assert labelled(pushes, {"token": TokenShare(0.55, (1,))}) == "“ cat” 55%"
-    known = evidence(pushes, {"token": TokenShare(0.55, (1,))}, lambda token: NAMES[token], False)
-    assert [(one.kind, one.share) for one in known] == [("direct effect", 0.6), ("token", 0.55)]
+    assert labelled(pushes) == "promotes “␣Lily” over “␣Tom”"
+    assert labelled(pushes, {"token": TokenShare(0.55, (1,), 0.55)}) == "“␣cat” 55%, promotes “␣Lily”"
+    low = {"token": TokenShare(0.55, (1,), 0.55, low=True)}
+    assert labelled(pushes, low) == "low: “␣cat” 55%, promotes “␣Tom”"
+    known = evidence(pushes, low, lambda token: NAMES[token], False)
+    assert [(item.kind, item.share, item.low) for item in known] == [
+        ("direct effect", 0.6, False),
+        ("token", 0.55, True),
+        ("identity", 0.55, True),
+    ]
+    outstanding = feature(effects=Effects(up=up, down=down, share=0.01, contrast=MIN_CONTRAST))
+    assert labelled(outstanding) == "promotes “␣Lily” over “␣Tom”"
     means = tuple(MeanPush(name=push.name, value=push.value, error=0.1) for push in (*up, *down))
     weak = feature(mean_effects=MeanEffects(up=means[:1], down=means[1:], share=0.2))
     assert [one.kind for one in evidence(weak, {}, str, False)] == ["mean effect"]
-    assert labelled(weak) == ""
+    assert labelled(weak) == NO_DESCRIPTION
 
 
 def test_labels_fit_a_box():
     long = ["x" * 40, "y" * 30]
-    known = evidence(feature(), {"context": TokenShare(0.9, (0, 1))}, lambda t: long[t], False)
+    known = evidence(feature(), {"context": TokenShare(0.9, (0, 1), 0.9)}, lambda t: long[t], False)
     text = label(feature(evidence=known), None)
     assert len(text) <= MAX_TEXT + 5
     assert text.endswith("90%")

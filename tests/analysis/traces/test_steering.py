@@ -53,7 +53,7 @@ def test_all_positions_are_changed(name):
     network, inputs = MODELS[name]()
     graph = interbasis.build(network, inputs, dtype="float64", edge_method=None).graph
     for basis in graph.layers[:-1]:
-        _, after = Steering(network, basis, 1, 2.0).outputs(inputs[:3])
+        _, after = Steering.from_basis(network, basis, 1, 2.0).outputs(inputs[:3])
         assert torch.allclose(after, by_hand(network, basis, inputs[:3], 2.0, 0), atol=1e-12), basis.name
 
 
@@ -62,7 +62,7 @@ def test_positions_are_changed_from_the_first_that_is_asked_for(name):
     network, inputs = MODELS[name]()
     graph = interbasis.build(network, inputs, dtype="float64", edge_method=None).graph
     for basis in graph.layers[:-1:3]:
-        _, after = Steering(network, basis, 1, 2.0, first=4).outputs(inputs[:3])
+        _, after = Steering.from_basis(network, basis, 1, 2.0, first=4).outputs(inputs[:3])
         assert torch.allclose(after, by_hand(network, basis, inputs[:3], 2.0, 4), atol=1e-12), basis.name
 
 
@@ -81,10 +81,10 @@ def test_layers_of_the_last_position_have_the_last_of_the_inputs():
     last = inputs.shape[1] - 1
     for cut in (network, network.between([*(layer.name for layer in behind), network.layers[-1]])):
         for basis in behind:
-            before, after = Steering(cut, basis, 1, 2.0, first=last).outputs(inputs[:3])
+            before, after = Steering.from_basis(cut, basis, 1, 2.0, first=last).outputs(inputs[:3])
             assert torch.allclose(after, by_hand(cut, basis, inputs[:3], 2.0, 0))
             assert not torch.allclose(after, before)
-            before, after = Steering(cut, basis, 1, 2.0, first=last + 1).outputs(inputs[:3])
+            before, after = Steering.from_basis(cut, basis, 1, 2.0, first=last + 1).outputs(inputs[:3])
             assert torch.equal(after, before)
 
 
@@ -93,7 +93,7 @@ def test_a_position_that_a_picture_does_not_have_is_refused():
         network, inputs = MODELS[name]()
         basis = interbasis.build(network, inputs, edge_method=None).graph.layers[basis_at]
         with pytest.raises(interbasis.InterbasisError, match=f"among 0 to {first - 1}, .*received {first}"):
-            Steering(network, basis, 1, 2.0, first).outputs(inputs[:2])
+            Steering.from_basis(network, basis, 1, 2.0, first).outputs(inputs[:2])
 
 
 def test_a_run_of_a_convolutional_net_is_steered_at_every_pixel():

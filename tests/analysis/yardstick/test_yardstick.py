@@ -219,7 +219,7 @@ def test_a_result_is_read_as_it_was_written(made, tmp_path):
     assert rises[: len(curve.kept)] == pytest.approx([rise.value for rise in curve.rises], abs=1e-9)
     file = tmp_path / "yardstick.json"
     text = file.read_text()
-    file.write_text(text.replace('"schema_version": 1', '"schema_version": 9'))
+    file.write_text(text.replace(f'"schema_version": {store.SCHEMA}', '"schema_version": 9'))
     with pytest.raises(InterbasisError, match="schema 9; this version reads"):
         store.load(tmp_path)
     file.write_text(text.replace('"baseline"', '"base"'))

@@ -17,10 +17,20 @@ from cases import (
     batch_moments,
     normal,
 )
+from interbasis.base.errors import InterbasisError
 from interbasis.compute.executor import add_sums
 from interbasis.models.sequential import ELEMENTWISE
 from interbasis.network.attributions import token_attributions
-from interbasis.network.cores import AttentionShape, Elementwise, Gated, Linear, Normalize, Rotary, Variance
+from interbasis.network.cores import (
+    AttentionShape,
+    Elementwise,
+    Gated,
+    Linear,
+    Normalize,
+    Rotary,
+    ScoreBias,
+    Variance,
+)
 from interbasis.network.cores.core import into_groups
 from interbasis.network.network import NodeLayer, Section
 from interbasis.network.section_jacobian import DenseJacobian
@@ -124,22 +134,58 @@ def test_attention_over_several_blocks_of_queries_and_samples(monkeypatch):
     scale=st.sampled_from([None, 1.0]),
     cap=st.sampled_from([None, 0.7, 5.0]),
     window=st.sampled_from([None, 1, 2, 4]),
+    constants=st.sampled_from(["", "sinks", "slopes", "tables", "sinks slopes tables"]),
     seed=st.integers(0, 10_000),
 )
 def test_attention_of_every_kind(
-    causal, last_only, heads, head, positions, turned, stretch, scale, cap, window, seed
+    causal, last_only, heads, head, positions, turned, stretch, scale, cap, window, constants, seed
 ):
-    """Rotary (none, partial, full), grouped keys, own scale, soft-capped scores, local windows; all mixed."""
+    """Rotary (none, partial, full), grouped keys, own scale, soft-capped scores, local windows, sinks,
+    biases of scores; all mixed.
+    """
     pairs = min(turned, head // 2)
     rotary = Rotary(tuple(0.9**i for i in range(pairs)), stretch) if pairs else None
     count, key_heads = heads
     kind = {"scale": scale, "cap": cap, "rotary": rotary, "window": window if causal else None}
+    kind |= score_constants(constants, count)
     shape = AttentionShape(count, head, causal, **kind, key_heads=key_heads)
     section = attention_section(shape, last_only, seed)
     f = activations(section, 2, positions, seed=seed + 3)
     check(section, f)
     check_signed(section, f)
     check_without_gradients(section, f)
+
+
+def score_constants(names: str, heads: int) -> dict:
+    """Sinks and biases of an attention's shape, of those kinds that are named."""
+    slopes = tuple(0.7 / (1 + h) for h in range(heads)) if "slopes" in names else ()
+    table = tuple(map(tuple, normal(heads, 5, seed=8).tolist())) if "tables" in names else ()  # reaches 2
+    bias = ScoreBias(slopes, table) if slopes or table else None
+    return {"bias": bias, "sinks": tuple(normal(heads, seed=9).tolist()) if "sinks" in names else None}
+
+
+def test_scores_with_sinks_and_biases_are_what_their_definitions_say():
+    """Against the softmax written out for one query and key after the other."""
+    shape = AttentionShape(2, 3, **score_constants("sinks slopes tables", 2))
+    section = attention_section(shape)
+    u = section.read_outs(activations(section, 1, 6))
+    q, k, v = (part[0] for part in shape.parts(u, 2))  # [T, heads, h]
+    expected = torch.zeros(6, 2, 3).double()
+    for s in range(6):
+        for h in range(2):
+            table = shape.bias.tables[h]
+            scores = [
+                q[s, h] @ k[t, h] / 3**0.5 + shape.bias.slopes[h] * (t - s) + table[2 + max(-2, t - s)]
+                for t in range(s + 1)
+            ]
+            weights = torch.stack([*scores, torch.tensor(shape.sinks[h], dtype=torch.float64)]).exp()
+            expected[s, h] = (weights[:-1, None] * v[: s + 1, h]).sum(0) / weights.sum()
+    assert relative_error(section.core(u, slice(0, 6))[0], expected.flatten(1)) <= 1e-12
+
+
+def test_sinks_and_biases_are_for_all_heads():
+    with pytest.raises(InterbasisError, match=r"each of the 3 heads, received \[2\]"):
+        AttentionShape(3, 4, sinks=(0.1, 0.2))
 
 
 def check_without_gradients(section: Section, f: torch.Tensor) -> None:
@@ -163,9 +209,11 @@ def check_signed(section: Section, f: torch.Tensor) -> None:
             assert relative_error(found, wanted) <= CLOSE
 
 
+@pytest.mark.parametrize("constants", ["", "sinks tables"])
 @pytest.mark.parametrize("rotary", [None, Rotary((1.0,), 1.2)])
-def test_moments_at_some_queries_add_up_to_those_at_all(rotary):
-    section = attention_section(AttentionShape(2, 3, window=3, rotary=rotary))
+def test_moments_at_some_queries_add_up_to_those_at_all(rotary, constants):
+    constants = score_constants(constants, 2)
+    section = attention_section(AttentionShape(2, 3, window=3, rotary=rotary, **constants))
     f = activations(section, 3, 6)
     u, metric = f @ section.read.T, normal(6, 6) @ normal(6, 6).T
     order = torch.stack([torch.randperm(6, generator=torch.Generator().manual_seed(k)) for k in range(3)])

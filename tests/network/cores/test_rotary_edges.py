@@ -35,10 +35,11 @@ CLOSE = 1e-10
     turned=st.integers(1, 3),
     cap=st.sampled_from([None, 0.7]),
     window=st.sampled_from([None, 1, 3]),
+    sinks=st.booleans(),
     seed=st.integers(0, 10_000),
 )
 def test_rotary_sums_with_signs_are_those_of_the_general_path(
-    small_blocks, few, causal, heads, head, positions, turned, cap, window, seed
+    small_blocks, few, causal, heads, head, positions, turned, cap, window, sinks, seed
 ):
     """At some positions of each sample, in groups of any size, by blocks that skip unseen keys.
 
@@ -46,6 +47,7 @@ def test_rotary_sums_with_signs_are_those_of_the_general_path(
     """
     rotary = Rotary(tuple(0.9**i for i in range(min(turned, head // 2))), 1.3)
     kind = {"cap": cap, "window": window if causal else None, "rotary": rotary}
+    kind["sinks"] = (0.4,) * heads[0] if sinks else None
     section = attention_section(AttentionShape(heads[0], head, causal, **kind, key_heads=heads[1]), seed=seed)
     f, integral = activations(section, 2, positions, seed=seed + 3), rule("quadrature", 2)
     u, everywhere = f @ section.read.T, slice(0, positions)

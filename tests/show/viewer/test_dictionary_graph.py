@@ -1,14 +1,20 @@
 """A graph between dictionaries from the command line to a page in a browser."""
 
 import json
+import shutil
 
+import networkx as nx
 import pytest
 import torch
 
+import interbasis
 from compute.in_blocks import sum_in_blocks
 from compute.torchrun import TESTS, ended, torchrun
+from interbasis.analysis.dictionaries.descriptions import DescriptionsResult
+from interbasis.analysis.dictionaries.trace import DictionaryTrace
+from interbasis.analysis.stored_results import result_names
 from interbasis.dictionaries import load_graph
-from interbasis.run.dictionary_run import stored_descriptions, stored_traces
+from show.viewer.conftest import serving
 from show.viewer.looking import opened
 
 pytest.importorskip("transformers")
@@ -50,39 +56,89 @@ def build(folder):
     return ["build", model, "--data", data, "--dictionary", named[0], "--dictionary", named[1]]
 
 
-def test_features_are_described_traced_checked_and_shown(folder, cli, browser, tmp_path):
-    model, graph = f"hf:{folder / 'model'}", folder / "graph"
-    found = cli("dictionary", "describe", graph, model)
+def test_a_graph_is_analysed_by_the_commands_of_any_run(folder, cli, browser, tmp_path):
+    """The run remembers its model, data and dictionaries; every result is read by the readers of results."""
+    graph = folder / "graph"
+    found = cli("features", graph)
     assert found.code == 0, found.err
     assert "active features have a short description" in " ".join(found.out.split())
-    described = stored_descriptions(graph)
-    assert described is not None
+    run = interbasis.open_run(graph, progress=False)
+    described = run.stored(DescriptionsResult)
     assert described.layers[0].described > 0
-    traced = cli("dictionary", "trace", graph, model, "--prompt", "Lily sat the <b>x</b>", "--json")
+    assert set(described.words.values()) <= set(WORDS)
+    traced = cli("trace", graph, "--prompt", "Lily sat the <b>x</b>", "--json")
     assert len(traced.json["layers"]) == 2
-    assert list(stored_traces(graph)) == ["lily-sat-the-b-x-b"]
+    assert result_names(graph, DictionaryTrace) == ["lily-sat-the-b-x-b"]
     checks = cli(
-        "dictionary", "check", graph, model, "--data", f"tokens:{folder / 'test.uint16'},context=8", "--json"
+        "dictionary", "check", graph, "--data", f"tokens:{folder / 'test.uint16'},context=8", "--json"
     )
     assert checks.json["pairs"][0]["edges"] > 20
-    page = tmp_path / "page.html"
-    assert cli("dictionary", "page", graph, model, "--out", page).code == 0
-    with opened(browser, page.as_uri()) as shown:
-        assert "ln1.1 #" in shown.inner_text("h2")
-        shown.get_by_role("tab", name="Traces").click()
-        assert "Next token" in shown.inner_text("h2")
-        assert shown.locator("svg circle").count() == sum(
-            len(layer["nodes"]) for layer in traced.json["layers"]
-        )
-        shown.locator("ol li button").last.click()
-        before = shown.inner_text("h2")
-        shown.locator("svg g.node").first.click()
-        assert shown.inner_text("h2") != before
-        shown.fill("#search", "zebra")
-        assert "No feature matches" in shown.inner_text("#list")
-        shown.get_by_role("tab", name="About").click()
-        assert "pairs of features were active together" in shown.inner_text("#view")
-        assert shown.locator("b").count() == 0  # a token of HTML is text
+    strongest = run.graph.edges[0]
+    ends = f"ln1.0:{strongest.source[0]}", f"ln1.1:{strongest.target[0]}"
+    split = cli("dictionary", "paths", graph, "--source", ends[0], "--target", ends[1], "--json").json
+    assert len(split["heads"]) == 2
+    parts = [split["skip"], *(head[name] for head in split["heads"] for name in ("value", "key", "query"))]
+    assert sum(part["mean"] for part in parts) == pytest.approx(split["total"]["mean"], abs=1e-5)
+    assert split["total"]["rms"] == pytest.approx(strongest.rms_active[0].item(), rel=0.5)
+    steered = cli("steer", graph, "--feature", "ln1.1:3", "--by", 3, "--prompt", "Lily sat", "--json")
+    assert steered.json["unit_name"] == "RMS activations where it is active"
+    ablated = cli("ablate", graph, "--tolerance", 0.001, "--json")
+    assert ablated.json["pairs"]["ln1.0"]["count"] <= ablated.json["pairs"]["ln1.0"]["stored"]
+    modules = cli("modules", graph, "--null-graphs", 2, "--json")
+    assert len(modules.json["layers"]["ln1.0"]) == 24
+    assert modules.json["epsilons_from_ablation"]
+    for command in (["show", graph], ["ablate", graph], ["compare", graph, graph]):
+        told = cli(*command)
+        assert told.code == 0, told.err
+        assert "ln1.1" in told.out
+    exported = cli(
+        "export", graph, "--html", tmp_path / "page.html", "--graphml", tmp_path / "g.graphml",
+        "--parquet", tmp_path / "tables", "--neuronpedia", tmp_path / "g.json",
+    )  # fmt: skip
+    assert exported.code == 0, exported.err
+    drawn = nx.read_graphml(tmp_path / "g.graphml")
+    assert drawn.number_of_edges() == run.graph.header.pairs[0].stored
+    ends = f"0_{strongest.source[0]}", f"1_{strongest.target[0]}"
+    assert drawn.edges[ends]["weight"] == pytest.approx(strongest.rms[0].item())
+    assert drawn.edges[ends]["needed"]
+    assert drawn.nodes[ends[0]]["feature"] == strongest.source[0]
+    assert cli("report", graph, "--out", tmp_path / "report").code == 0
+    report = (tmp_path / "report" / "report.html").read_text()
+    assert "stored edges from ln1.0 to ln1.1 keep the cross-entropy within 0.001" in report
+    assert "predict single interventions" in report
+    with opened(browser, (tmp_path / "page.html").as_uri()) as shown:
+        look_at(shown, traced.json)
+    with serving(graph) as server, opened(browser, server.url) as shown:
+        look_at(shown, traced.json)
+
+
+def look_at(shown, trace):
+    assert "ln1.1 #" in shown.inner_text("h2")
+    shown.get_by_role("tab", name="Traces").click()
+    assert "Next token" in shown.inner_text("h2")
+    assert shown.locator("svg circle").count() == sum(len(layer["nodes"]) for layer in trace["layers"])
+    shown.locator("ol li button").last.click()
+    before = shown.inner_text("h2")
+    shown.locator("svg g.node").first.click()
+    assert shown.inner_text("h2") != before
+    shown.fill("#search", "zebra")
+    assert "No feature matches" in shown.inner_text("#list")
+    shown.get_by_role("tab", name="About").click()
+    assert "pairs of features were active together" in shown.inner_text("#view")
+    assert shown.locator("b").count() == 0  # a token of HTML is text
+
+
+def test_a_graph_of_somebody_else_opens_nothing(folder, cli, tmp_path, monkeypatch):
+    monkeypatch.setattr("interbasis.base.signatures._trusted", set())
+    copied = tmp_path / "copied"
+    shutil.copytree(folder / "graph", copied)
+    (copied / "signature.json").unlink()
+    told = cli("trace", copied, "--prompt", "Lily sat")
+    assert told.code == 2
+    assert "has no signature of yours" in " ".join(told.err.split())
+    assert f"read hf:{folder / 'model'}" in " ".join(told.err.split())
+    assert cli("show", copied).code == 0
+    assert cli("trace", copied, "--prompt", "Lily sat", "--trust").code == 0
 
 
 def test_two_processes_give_the_same_graph(folder, tmp_path, cli, monkeypatch):
@@ -102,10 +158,19 @@ def test_what_does_not_fit_is_refused_in_one_sentence(folder, cli, tmp_path):
     for arguments, message in (
         ([*build(folder), "--out", folder / "graph"], "holds a graph already"),
         ([*build(folder), "--basis", "pca", "--out", out], "has no use for basis; leave out this setting"),
-        ([*build(folder), "--memory", "1GB", "--out", out], "cannot be combined"),
+        ([*build(folder), "--memory", "1GB", "--out", out], "cannot be built with a limit on memory"),
+        ([*build(folder), "--shard", "1/2", "--out", out], "is not built in shards"),
         (["build", model, "--dictionary", "ln1.0", "--out", out], "expected a dictionary as LAYER=PATH"),
-        (["dictionary", "describe", folder / "model", model], "has no dictionary_graph.json"),
-        (["dictionary", "trace", folder / "graph", "modadd", "--prompt", "a"], "the weights differ"),
+        (["dictionary", "check", folder / "model", "--data", "x"], "is none; name one"),
+        (["trace", folder / "graph", "--model", "modadd", "--prompt", "a"], "the weights differ"),
+        (["curves", folder / "graph"], "is a graph between dictionaries, which this does not take; use show"),
+        (
+            ["trace", folder / "graph", "--prompt", "a", "--minus", "b"],
+            "has no use for --minus; leave it out",
+        ),
+        (["features", folder / "graph", "--device", "cpu"], "has no use for --device"),
+        (["steer", folder / "graph", "--feature", "ln1.1:99", "--by", 1], "has features 0 to 23"),
+        (["view", folder / "graph", folder / "graph"], "one graph between dictionaries at a time"),
     ):
         result = cli(*arguments)
         assert (result.code, result.out) == (2, "")
@@ -122,9 +187,7 @@ def test_a_dictionary_that_changed_is_refused(folder, cli, tmp_path):
     try:
         tensors = {name: tensor + 0.1 for name, tensor in load_file(weights).items()}
         save_file(tensors, weights)
-        result = cli(
-            "dictionary", "trace", folder / "graph", f"hf:{folder / 'model'}", "--prompt", "Lily sat"
-        )
+        result = cli("trace", folder / "graph", "--prompt", "Lily sat")
         assert result.code == 2
         assert "is not the dictionary that" in " ".join(result.err.split())
     finally:

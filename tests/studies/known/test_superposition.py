@@ -47,9 +47,11 @@ def test_unread_features_have_no_effect(known):
 
 def test_scores_of_the_truth_are_1(known):
     directions = [known.truth.mixings[k].T for k in range(2)]
-    found = found_features(known, directions, list(known.truth.values[:2]))
-    assert found["cosine"] == pytest.approx(1.0)
-    assert found["correlation"] == pytest.approx(1.0)
+    read = known.truth.parts[0] >= 0
+    edges = torch.zeros(len(read), len(read), dtype=torch.float64)
+    edges[read.nonzero(), read.nonzero().T] = known.truth.acts_on[0].double()
+    found = found_features(known, directions, list(known.truth.values[:2]), [edges])
+    assert list(found.values()) == pytest.approx([1.0, 1.0, 1.0])
 
 
 def test_a_dictionary_finds_what_no_basis_can(known):
@@ -59,6 +61,7 @@ def test_a_dictionary_finds_what_no_basis_can(known):
         scores = score_dictionaries(known, train_dictionaries(known, SMALL, lib, metric, seed=0))
         assert scores.cosine > basis["cosine"] + 0.2
         assert scores.correlation > basis["correlation"] + 0.2
+        assert scores.edge_precision > 5 * known.truth.acts_on[0].double().mean()  # chance is 0.05
         assert math.isnan(scores.modules)
 
 

@@ -145,7 +145,7 @@ class Evaluation:
 
     @cached_property
     def baseline(self) -> Score:
-        """Score of the untouched model."""
+        """Score of the original model."""
         score = self.score(self._untouched())
         if not score.counts.sum():
             raise InterbasisError("the data have no usable label; at least one is required")
@@ -181,12 +181,12 @@ class Evaluation:
         """Whether masks act on all tokens."""
         return self.masked.counted.all
 
-    def activations_and_labels(self, layer: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+    def activations_and_labels(self, layer: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """f of a node layer, labels and inputs of all data, in chunks."""
-        return [
-            (self.network.activations_at(layer, inputs), labels, inputs)
-            for _, inputs, labels in self._chunks()
-        ]
+        for _, inputs, labels in self._chunks():
+            with torch.no_grad():
+                f = self.network.activations_at(layer, inputs)
+            yield f, labels, inputs
 
     def score(self, outputs: Iterable[tuple[Tensor, Tensor]], limit: float | None = None) -> Score:
         """Score of outputs with their labels, chunk by chunk."""

@@ -3,9 +3,10 @@
 Beside the process with its model:
 
     once        the section that is ablated in its bases, its edges and their order, the bases of two layers
-    a sample    where it takes most: the untouched network's activations, the masked section's features,
+    a sample    where it takes most: the original network's activations, the masked section's features,
                 read-outs and outputs, or the logits
     the cache   features of the layer before the section, for all samples or as many as there is room for
+    an attack   for robust counts: all output features of a sample with an input each, and gradients
 
 Masks are tried one after the other, and act on all samples that are taken at once. Factors were fitted to
 measured peaks (docs/costs.md).
@@ -36,6 +37,10 @@ BYTES_PER_EDGE = 48
 """Ê in float64, sorted with its order; the mask, and its rows sorted to find equal ones."""
 COPIES_OF_LOGITS = 4
 """The logits, with a constant in front, and those of their log-sum-exp."""
+COPIES_WITH_GRADIENTS = 3
+"""The same, and other numbers of a network that is differentiated: held for the gradients, and these."""
+ATTACKED_SAMPLES = 128
+"""Samples on which robust counts look for masks; their activations are held."""
 COPIES_OF_PATTERNS = 3
 """Copies of the patterns of attention where they are written down."""
 SHARE_OF_SAMPLES = 0.5
@@ -55,9 +60,16 @@ class AblationPlan:
 
     @classmethod
     def within(
-        cls, limit: int, network: Network, graph: InteractionGraph, batches: Batches, sections: Sequence[int]
+        cls,
+        limit: int,
+        network: Network,
+        graph: InteractionGraph,
+        batches: Batches,
+        sections: Sequence[int],
+        *,
+        robust: bool = False,
     ) -> "AblationPlan":
-        """Plan ablations of some sections with as many samples at once as fit.
+        """Plan ablations of some sections, and attacks on robust counts, with as many samples as fit.
 
         Raises:
             InterbasisError: Not even one sample fits.
@@ -70,10 +82,16 @@ class AblationPlan:
         once = section_bytes(network, graph, largest)
         positions = network.prefix(batches.first().to(network.device)).shape[1]
         sample = sample_bytes(network, graph, positions)
+        if robust:
+            attacks = [attack_bytes(network, graph, k, positions) for k in sections]
+            sample = max(sample, *(attacked for attacked, _ in attacks))
+            once += min(ATTACKED_SAMPLES, len(batches)) * max(held for _, held in attacks)
         room = usable - held - once
         if room < sample:
             remedy = "shorter samples (--data …,context=N)"
-            if once > sample:
+            if robust:
+                remedy = "leave out --robust, or choose narrower sections with --sections"
+            elif once > sample:
                 remedy = "choose narrower sections with --sections"
             needed = int((held + once + sample) / (1 - RESERVE))
             raise InterbasisError(
@@ -132,6 +150,26 @@ def sample_bytes(network: Network, graph: InteractionGraph, positions: int) -> i
     return itemsize * most
 
 
+def attack_bytes(network: Network, graph: InteractionGraph, k: int, positions: int) -> tuple[int, int]:
+    """Bytes of one sample in a pass with gradients through a real mask of section k, and its activations."""
+    itemsize = graph.config.torch_dtype.itemsize
+    for section in network.sections[:k]:
+        positions = section.count_out(positions)
+    section, held = network.sections[k], positions * network.sections[k].source.width
+    outputs, features = graph.edges[k].shape
+    after, (c_in, _), (_, c_out) = section.count_out(positions), section.shapes.read, section.shapes.write
+    masked = max(positions, after) * (features + 2 * c_in) + after * c_out
+    if isinstance(section.core, Attention):
+        masked += COPIES_OF_PATTERNS * section.core.shape.heads * positions * after
+    taps = max(1, section.shapes.skip[1] // max(1, section.source.width))
+    numbers = outputs * (masked + features * taps) + after * features * taps
+    for later in network.sections[k + 1 :]:
+        numbers += after * (later.source.width + later.shapes.read[0] + later.shapes.write[1])
+        after = later.count_out(after)
+    numbers += after * (COPIES_OF_LOGITS * network.output_layer.width + network.nodes[-1].width)
+    return itemsize * COPIES_WITH_GRADIENTS * numbers, itemsize * held
+
+
 def _numbers(section: Section, positions: int, after: int, features: tuple[int, int]) -> int:
     """Numbers of one sample on its way through a masked section, beside which tokens may stay as they are."""
     (c_in, _), (d, c_out) = section.shapes.read, section.shapes.write
@@ -139,6 +177,6 @@ def _numbers(section: Section, positions: int, after: int, features: tuple[int, 
     patterns = 0
     if isinstance(section.core, Attention):
         before += positions * c_in  # queries and keys that are turned
-        if section.core.shape.cap is not None or section.core.shape.window is not None:
+        if section.core.shape.has_odd_scores or section.core.shape.window is not None:
             patterns = COPIES_OF_PATTERNS * section.core.shape.heads * positions * after
     return before + patterns + after * (3 * c_out + 3 * features[1] + 3 * d)

@@ -77,6 +77,11 @@ class EdgesRequired(Record):
         return f"{self.source} → {self.target}"
 
     @property
+    def headline(self) -> int:
+        """The robust count; where none was sought, the plain one."""
+        return self.count if self.robust is None else self.robust.count
+
+    @property
     def measured(self) -> tuple[Trial, ...]:
         """The trials whose value is a measurement and not a bound."""
         return tuple(trial for trial in self.trials if trial.complete)

@@ -19,20 +19,22 @@ from torch import Tensor
 
 from interbasis.analysis.ablation.evaluation import Evaluation, Score, passes, sample_losses
 from interbasis.analysis.ablation.masked_pass import Before, WholeTokens, top_edges
+from interbasis.analysis.ablation.memory import ATTACKED_SAMPLES
 from interbasis.analysis.ablation.records import RobustCount
 from interbasis.analysis.ablation.search import logarithmic
 from interbasis.base.progress import Progress, silent
 from interbasis.network.cores import Linear
 from interbasis.network.network import Section
+from interbasis.network.stencil_section import StencilSection
 
 FIRST_STEP = 0.4
 """First step as a share of the level; steps shrink linearly to a tenth of it."""
 MAX_BLOCK_ELEMENTS = 2**23
-"""Read-outs held at once in a pass without gradients."""
+"""Masked features and read-outs held at once."""
 
 
 Chunks = list[tuple[Tensor, Tensor]]
-"""Activations [n, T, width] and labels of samples of one length, for one length after another."""
+"""Activations [n, T, width] and labels of a few samples of one length each."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Attack:
     steps: int = 12
     starts: int = 3
     """Number of ascents: from 0 (the plain ablation), from ρ/2, and from random numbers."""
-    samples: int = 128
+    samples: int = ATTACKED_SAMPLES
     """Samples on which a mask is sought; what a common mask costs is measured on all data."""
     seed: int = 0
 
@@ -55,16 +57,19 @@ def soft_ablated(
 
     Section and f are in the coordinates of the bases. Differentiable in the mask.
     """
-    outputs = section.outputs(f)
-    mask = mask.expand(len(f), *mask.shape[-2:])
-    result = torch.einsum("nsj,nij,ij->nsi", f[:, outputs], mask, section.skip)
+    outputs, mask = section.outputs(f), mask.expand(len(f), *mask.shape[-2:])
+    if isinstance(section, StencilSection):  # a feature is seen alike at all taps; column 0 is the bias
+        by_tap = torch.cat([mask[..., :1], mask.repeat(1, 1, section.stencil.taps)], dim=2)
+        result = torch.einsum("nsj,nij,ij->nsi", section.patches(f), by_tap, section.skip)
+    else:
+        result = torch.einsum("nsj,nij,ij->nsi", f[:, outputs], mask, section.skip)
     if whole is not None:
         result = whole.among_skipped(result)
     if isinstance(section.core, Linear):
         return result
     rows = section.write.any(1).nonzero()[:, 0]  # the others see the input by the skip alone
     seen = mask[:, rows, None] * f[:, None]  # [n, rows, T, r_in]
-    u = seen @ section.read.T
+    u = section.read_outs(seen.flatten(0, 1)).unflatten(0, (len(f), len(rows)))
     if whole is not None:
         u = whole.among_read_outs(u)
     core = section.core(u.flatten(0, 1), outputs).unflatten(0, (len(f), len(rows)))  # [n, rows, S, c_out]
@@ -80,7 +85,7 @@ class RobustSearch:
         self.attack = attack or Attack()
         self._edges = evaluation.graph.edges[section]
         self._constant = evaluation.graph.layers[section].constant
-        self._chunks = evaluation.activations_and_labels(section)
+        self._inputs = next(evaluation.activations_and_labels(section))[2]
         self._samples = self._first_samples()
 
     def mask(self, count: int) -> Tensor:
@@ -129,7 +134,8 @@ class RobustSearch:
             return self.evaluation.baseline.value
         samples = self._samples
         free = ~keep.to(samples[0][0].device)
-        ascents = [self._ascend(free, samples, start, common=True) for start in range(self.attack.starts)]
+        starts = [self._start(k, free.shape, self._generator(k)) for k in range(self.attack.starts)]
+        ascents = [self._ascend(free, samples, start) for start in starts]
         a, _, _ = max(ascents, key=lambda ascent: ascent[1])
         rounded = torch.where(a > self.attack.level / 2, self.attack.level, 0.0).to(a) * free
         worse = max(a, rounded, key=lambda mask: self._entropy(free, mask, samples))
@@ -139,37 +145,38 @@ class RobustSearch:
     def worst_per_input(self, keep: Tensor) -> float:
         """The metric over the ascent's samples where every input has the worst mask found for it."""
         worst, counts = [], []
-        for f, labels in self._samples:  # every input has a mask of its own, so lengths are independent
-            free, starts = ~keep.to(f.device), range(self.attack.starts)
-            ascents = [self._ascend(free, [(f, labels)], start, common=False) for start in starts]
+        generators = [self._generator(start) for start in range(self.attack.starts)]
+        for f, labels in self._samples:  # every input has a mask of its own, so chunks are independent
+            free, shape = ~keep.to(f.device), (len(f), *keep.shape)
+            starts = [self._start(k, shape, generator) for k, generator in enumerate(generators)]
+            ascents = [self._ascend(free, [(f, labels)], start) for start in starts]
             worst.append(torch.stack([losses for _, _, losses in ascents]).amax(0))
             counts.append(sample_losses(self.evaluation.metric, self._outputs(f, keep.to(f)), labels)[1])
         return Score(self.evaluation.metric, torch.cat(worst), torch.cat(counts)).value
 
-    def _ascend(
-        self, free: Tensor, samples: Chunks, start: int, *, common: bool
-    ) -> tuple[Tensor, float, Tensor]:
-        """The numbers a with the largest cross-entropy met, its sum, and the largest loss of every sample."""
-        number = sum(len(f) for f, _ in samples)
-        level, shape = self.attack.level, free.shape if common else (number, *free.shape)
-        a = self._start(start, shape).to(samples[0][0]) * free
+    def _ascend(self, free: Tensor, samples: Chunks, start: Tensor) -> tuple[Tensor, float, Tensor]:
+        """The numbers a with the largest cross-entropy met, its sum, and the largest loss of every sample.
+
+        ``start`` [r_out, r_in] is common to all samples; with one mask per sample, [n, r_out, r_in], there is
+        one chunk of them.
+        """
+        level, a = self.attack.level, start.to(samples[0][0]) * free
         best, best_loss = a, -torch.inf
-        worst = torch.zeros(number, dtype=torch.float64)
+        worst = torch.zeros(sum(len(f) for f, _ in samples), dtype=torch.float64)
         for step in range(self.attack.steps + 1):
-            a.requires_grad_()
-            mask = torch.where(free, a, 1.0)
-            chunks = [(self._outputs(f, mask), labels) for f, labels in samples]
-            with torch.no_grad():
-                losses = [sample_losses(self.evaluation.metric, *chunk)[0] for chunk in chunks]
-                worst = torch.maximum(worst, torch.cat(losses))
-            total = torch.cat([sample_losses("cross_entropy", *chunk)[0] for chunk in chunks]).sum()
-            if total.item() > best_loss:
-                best, best_loss = a.detach().clone(), total.item()
-            if step == self.attack.steps:
-                break
-            (slope,) = torch.autograd.grad(total, a)
+            slope, losses, total = torch.zeros_like(a), [], 0.0
+            for f, labels in samples:
+                leaf = a.detach().requires_grad_()
+                outputs = self._outputs(f, torch.where(free, leaf, 1.0))
+                loss = sample_losses("cross_entropy", outputs, labels)[0].sum()
+                slope += torch.autograd.grad(loss, leaf)[0]
+                total += loss.item()
+                losses.append(sample_losses(self.evaluation.metric, outputs.detach(), labels)[0])
+            worst = torch.maximum(worst, torch.cat(losses))
+            if total > best_loss:
+                best, best_loss = a, total
             size = level * FIRST_STEP * (1 - 0.9 * step / self.attack.steps)
-            a = (a.detach() + size * slope.sign()).clamp(0, level) * free
+            a = (a + size * slope.sign()).clamp(0, level) * free
         return best, best_loss, worst
 
     @torch.no_grad()
@@ -178,10 +185,12 @@ class RobustSearch:
         losses = [sample_losses("cross_entropy", self._outputs(f, mask), labels)[0] for f, labels in samples]
         return torch.cat(losses).sum().item()
 
-    def _start(self, number: int, shape: tuple[int, ...]) -> Tensor:
+    def _generator(self, start: int) -> torch.Generator:
+        return torch.Generator().manual_seed(self.attack.seed * 1000 + start)
+
+    def _start(self, number: int, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         if number < 2:
             return torch.full(shape, number * self.attack.level / 2, dtype=torch.float64)
-        generator = torch.Generator().manual_seed(self.attack.seed * 1000 + number)
         return self.attack.level * torch.rand(shape, generator=generator, dtype=torch.float64)
 
     def _outputs(self, f: Tensor, mask: Tensor) -> Tensor:
@@ -191,31 +200,34 @@ class RobustSearch:
         f = masked.through_mask(k, before, mask, counted, soft_ablated)
         for section in masked.network.sections[k + 1 :]:
             f = section(f)
-        return masked.network.finish(f, self._chunks[0][2])
+        return masked.network.finish(f, self._inputs)
 
     def _value(self, keep: Tensor, a: Tensor) -> float:
         """The metric over all data with one mask."""
         mask = torch.where(keep.to(a.device), 1.0, a)
-        read_outs = max(1, len(self.evaluation.masked.section(self.index).read))
 
         def outputs() -> Iterator[tuple[Tensor, Tensor]]:
-            for f, labels, _ in self._chunks:
-                size = max(1, MAX_BLOCK_ELEMENTS // (f.shape[1] * len(mask) * read_outs))
-                for rows, row_labels in zip(f.split(size), labels.split(size), strict=True):
+            for f, labels, _ in self.evaluation.activations_and_labels(self.index):
+                for rows, row_labels in self._split(f, labels):
                     yield self._outputs(rows, mask.to(rows)), row_labels
 
         return self.evaluation.score(outputs()).value
 
+    def _split(self, f: Tensor, labels: Tensor) -> Chunks:
+        """As many samples at a time as a pass through a mask may hold."""
+        section = self.evaluation.masked.section(self.index)
+        outputs, features = self._edges.shape
+        size = MAX_BLOCK_ELEMENTS // (f.shape[1] * outputs * (features + len(section.read)))
+        size = max(1, min(size, self.evaluation.plan.samples))
+        return list(zip(f.split(size), labels.split(size), strict=True))
+
     def _first_samples(self) -> Chunks:
-        """The first samples, on which masks are sought, with their labels; those of one length together."""
+        """The first samples, on which masks are sought, with their labels."""
         chunks: Chunks = []
         left = self.attack.samples
-        for f, labels, _ in self._chunks:
+        for f, labels, _ in self.evaluation.activations_and_labels(self.index):
+            chunks += self._split(f[:left], labels[:left])
+            left -= min(left, len(f))
             if not left:
                 break
-            f, labels = f[:left], labels[:left]
-            left -= len(f)
-            if chunks and chunks[-1][0].shape[1:] == f.shape[1:]:
-                f, labels = (torch.cat(parts) for parts in zip(chunks.pop(), (f, labels), strict=True))
-            chunks.append((f, labels))
         return chunks

@@ -35,8 +35,7 @@ from interbasis.analysis.differences.records import (
     SectionChange,
     Share,
 )
-from interbasis.analysis.features.analysis import Presentation
-from interbasis.analysis.features.contexts import Occurrence
+from interbasis.analysis.features.contexts import Occurrence, Presentation
 from interbasis.analysis.features.records import Example
 from interbasis.analysis.stored_results import DataUsed
 from interbasis.base.errors import InterbasisError

@@ -9,21 +9,41 @@ from typing import TYPE_CHECKING
 from interbasis.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from interbasis.analysis.features.activations import FeatureReader, collect
-    from interbasis.analysis.features.contexts import ImageRendering, RowRendering, TokenRendering
-    from interbasis.analysis.features.dataset_examples import ExamplePlan, examples
-    from interbasis.analysis.features.effects import direct_effects, idle
-    from interbasis.analysis.features.fourier_labels import compare, fourier, label, monosemantic
-    from interbasis.analysis.features.interventions import intervene
-    from interbasis.analysis.features.probes import (
-        auroc,
-        best,
-        explained_variance,
-        positions,
-        probe,
-        r_squared,
-        separation,
-    )  # fmt: skip
+    from interbasis.analysis.features.activations import FeatureReader as FeatureReader
+    from interbasis.analysis.features.activations import collect as collect
+    from interbasis.analysis.features.contexts import (
+        ImageRendering as ImageRendering,
+    )
+    from interbasis.analysis.features.contexts import (
+        RowRendering as RowRendering,
+    )
+    from interbasis.analysis.features.contexts import (
+        TokenRendering as TokenRendering,
+    )
+    from interbasis.analysis.features.dataset_examples import ExamplePlan as ExamplePlan
+    from interbasis.analysis.features.dataset_examples import examples as examples
+    from interbasis.analysis.features.effects import direct_effects as direct_effects
+    from interbasis.analysis.features.effects import idle as idle
+    from interbasis.analysis.features.fourier_labels import (
+        compare as compare,
+    )
+    from interbasis.analysis.features.fourier_labels import (
+        fourier as fourier,
+    )
+    from interbasis.analysis.features.fourier_labels import (
+        label as label,
+    )
+    from interbasis.analysis.features.fourier_labels import (
+        monosemantic as monosemantic,
+    )
+    from interbasis.analysis.features.interventions import intervene as intervene
+    from interbasis.analysis.features.probes import auroc as auroc  # fmt: skip
+    from interbasis.analysis.features.probes import best as best
+    from interbasis.analysis.features.probes import explained_variance as explained_variance
+    from interbasis.analysis.features.probes import positions as positions
+    from interbasis.analysis.features.probes import probe as probe
+    from interbasis.analysis.features.probes import r_squared as r_squared
+    from interbasis.analysis.features.probes import separation as separation
 
 _MODULES = {
     "activations": ("FeatureReader", "collect"),

@@ -44,7 +44,7 @@ class Analysis:
         self,
         graph: InteractionGraph,
         network: Network,
-        top: int | None,
+        chosen: Mapping[str, Sequence[int]],
         plan: ExamplePlan,
         presentation: Presentation,
         mean_effect_samples: int,
@@ -52,7 +52,9 @@ class Analysis:
         self.graph, self.presentation, self.mean_effect_samples = graph, presentation, mean_effect_samples
         self.network = network.to(graph.config.torch_dtype)
         readers = [FeatureReader(self.network, layer) for layer in graph.layers]
-        self.layers = [LayerAnalysis(reader, top, plan, presentation) for reader in readers]
+        self.layers = [
+            LayerAnalysis(reader, chosen[reader.layer.name], plan, presentation) for reader in readers
+        ]
         self.counted = CountedTokens.from_layers(self.network, graph.layers)
 
     def run(
@@ -140,13 +142,15 @@ def _has_classes(batches: Batches) -> bool:
 class LayerAnalysis:
     """Examples, histograms, moments by position and by class, and values for AUROC, of one layer.
 
-    The first ``top`` features are chosen, the constant left out; None is all. Nothing is collected of others,
-    so column k of what is collected is feature ``chosen[k]``.
+    Nothing is collected of features that are not ``chosen``, so column k of what is collected is feature
+    ``chosen[k]``.
     """
 
-    def __init__(self, reader: FeatureReader, top: int | None, plan: ExamplePlan, presentation: Presentation):
+    def __init__(
+        self, reader: FeatureReader, chosen: Sequence[int], plan: ExamplePlan, presentation: Presentation
+    ):
         self.reader, self.basis, self.presentation = reader, reader.layer, presentation
-        self.chosen = list(range(self.basis.first_feature, self.basis.features))[:top]
+        self.chosen = list(chosen)
         rendering = presentation.rendering
         if isinstance(rendering, ImageRendering):  # with the part that each of the layer's positions sees
             fields = receptive_fields(reader.network, reader.index)

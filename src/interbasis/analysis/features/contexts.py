@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,7 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interbasis.analysis.features.records import Example, ExampleKind, ImageExample, RowExample, TokenExample
+from interbasis.analysis.features.records import (
+    Box,
+    Example,
+    ExampleKind,
+    ImageExample,
+    RowExample,
+    TokenExample,
+)
 from interbasis.base.errors import InterbasisError
 from interbasis.data.batches import Batches, Data
 from interbasis.network.network import Network
@@ -89,7 +96,17 @@ class ImageRendering:
     kind: ExampleKind = field(default="images", init=False)
 
     def show(self, occurrence: Occurrence) -> Example:
-        inputs = occurrence.inputs
+        seen = None if self.fields is None else self.fields[occurrence.position]
+        return ImageExample(
+            value=short(occurrence.value),
+            sample=occurrence.sample,
+            image=self.picture(occurrence.inputs, seen),
+            label=_class_name(occurrence.label, self.classes),
+            field=None if seen is None else field_box(seen),
+        )
+
+    def picture(self, inputs: Tensor, seen: Tensor | None = None) -> str:
+        """A sample as a PNG data URI, dimmed outside the field ``seen`` [2, 2]."""
         if inputs.numel() != int(np.prod(self.shape)):
             raise InterbasisError(
                 f"expected images of {self.shape} = {int(np.prod(self.shape))} numbers, received "
@@ -98,19 +115,7 @@ class ImageRendering:
         pixels = (inputs.float() - self.low) * (255 / (self.high - self.low))
         if self.channels_last:
             pixels = pixels.view(*self.shape[1:], self.shape[0]).permute(2, 0, 1)
-        seen = None if self.fields is None else self.fields[occurrence.position]
-        image = thumbnail(pixels.reshape(self.shape).clamp(0, 255), seen)
-        box = None
-        if seen is not None:
-            (top, bottom), (left, right) = seen.tolist()
-            box = short(left), short(top), short(right), short(bottom)
-        return ImageExample(
-            value=short(occurrence.value),
-            sample=occurrence.sample,
-            image=png(image.numpy()),
-            label=_class_name(occurrence.label, self.classes),
-            field=box,
-        )
+        return png(thumbnail(pixels.reshape(self.shape).clamp(0, 255), seen).numpy())
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,8 @@ class RowRendering:
 
     classes: Sequence[str] = ()
     limit: int = 32
+    names: Sequence[str] = ()
+    """Names of the inputs, where they are known."""
     kind: ExampleKind = field(default="rows", init=False)
 
     def show(self, occurrence: Occurrence) -> Example:
@@ -126,6 +133,7 @@ class RowRendering:
             value=short(occurrence.value),
             sample=occurrence.sample,
             inputs=tuple(short(v) for v in occurrence.inputs.flatten()[: self.limit].tolist()),
+            names=tuple(self.names[: self.limit]),
             label=_class_name(occurrence.label, self.classes),
         )
 
@@ -156,17 +164,23 @@ class Presentation:
         """The presentation that follows from the network and the data."""
         if names := network.token_names:
             return cls(TokenRendering(lambda token: names[token]), outputs=names)
-        rendering, classes, outputs = renderings(data)
-        return cls(rendering or default_rendering(batches.first(), classes), classes, outputs)
+        rendering, classes, outputs = renderings(data, network.class_names)
+        rendering = rendering or default_rendering(batches.first(), classes)
+        if isinstance(rendering, RowRendering):
+            rendering = replace(rendering, names=network.feature_names)
+        return cls(rendering, classes, outputs)
 
 
-def renderings(data: object) -> tuple[Rendering | None, Sequence[str], Sequence[str] | None]:
+def renderings(
+    data: object, class_names: Sequence[str] = ()
+) -> tuple[Rendering | None, Sequence[str], Sequence[str] | None]:
     """(rendering, names of classes, names of outputs) as far as the data declare them.
 
     Data may have ``kind`` (tokens, images, rows), ``classes``, ``image`` (channels, height, width) and
-    ``tokenizer`` (a folder with tokenizer.json). A network with ``token_names`` needs none of it.
+    ``tokenizer`` (a folder with tokenizer.json); ``class_names`` precede ``classes``. A network with
+    ``token_names`` needs none of it.
     """
-    kind, classes = getattr(data, "kind", None), tuple(getattr(data, "classes", ()))
+    kind, classes = getattr(data, "kind", None), tuple(class_names or getattr(data, "classes", ()))
     shape, folder = getattr(data, "image", None), getattr(data, "tokenizer", None)
     rendering: Rendering | None = None
     if kind == "tokens" and folder is not None:
@@ -229,6 +243,12 @@ def thumbnail(pixels: Tensor, seen: Tensor | None) -> Tensor:  # [c, h, w] -> ui
         dimmed[field] = pixels[field]
         pixels = dimmed
     return pixels.round().to(torch.uint8).permute(1, 2, 0)
+
+
+def field_box(seen: Tensor) -> Box:  # [2, 2]
+    """A field (top, bottom), (left, right) as left, top, right, bottom."""
+    (top, bottom), (left, right) = seen.tolist()
+    return short(left), short(top), short(right), short(bottom)
 
 
 def png(image: np.ndarray) -> str:

@@ -28,6 +28,7 @@ Without a cap, E[φ_t g_tj] is summed and W comes last: nothing of vocabulary si
 one, each token has slopes of its own, so h_t, φ_t and g_tj are kept, and outputs come from them at the end.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -114,16 +115,28 @@ def direct_effects(
         silent = moved.abs().amax(1) <= 1e-12 * (norm + 1)  # rounding where there is no direct path
         squares = moved.amax(1).square() + moved.amin(1).square()
         shares = squares / moved.square().sum(1).clamp_min(torch.finfo(moved.dtype).tiny)
+        contrasts = _contrast(moved.abs().amax(1), moved.square().mean(1), outputs)
         up, down = largest(moved.T, top).T, largest(-moved.T, top).T  # [features, top]
         effects += [
             None
             if quiet
-            else Effects(up=_pushes(row, rise, names), down=_pushes(row, fall, names), share=round(share, 6))
-            for quiet, row, rise, fall, share in zip(
-                silent.tolist(), moved, up, down, shares.tolist(), strict=True
+            else Effects(
+                up=_pushes(row, rise, names),
+                down=_pushes(row, fall, names),
+                share=round(share, 6),
+                contrast=round(contrast, 4),
+            )
+            for quiet, row, rise, fall, share, contrast in zip(
+                silent.tolist(), moved, up, down, shares.tolist(), contrasts.tolist(), strict=True
             )
         ]
     return effects
+
+
+def _contrast(largest: Tensor, mean_square: Tensor, outputs: int) -> Tensor:
+    """A largest effect against √(2 ln outputs) root mean squares of all."""
+    expected = (2 * math.log(max(outputs, 2)) * mean_square).sqrt()
+    return largest / expected.clamp_min(torch.finfo(expected.dtype).tiny)
 
 
 def _pushes(moved: Tensor, outputs: Tensor, names: Sequence[str]) -> tuple[Push, ...]:
@@ -171,6 +184,8 @@ def idle(
 
 MAX_GROUPS = 64
 """Groups of samples whose spread gives the standard errors, at most."""
+CLEAR_ERRORS = 4
+"""Standard errors from which on the largest mean effect of thousands is more than the luckiest estimate."""
 MAX_ENTRIES = 2**25
 """Outputs times features, and outputs times tokens, that are held at once."""
 
@@ -335,7 +350,15 @@ def _most_moved(mean: Tensor, error: Tensor, names: Sequence[str] | None, top: i
     squares = mean.square() - error.square()  # unbiased for the square of what is estimated
     share = (squares[order[0]] + squares[order[-1]]) / squares.sum() if clear else 0.0
     share = min(max(float(share), 0.0), 1.0) if squares.sum() > 0 else 0.0
-    return MeanEffects(up=tuple(pushes[:half]), down=tuple(pushes[half:]), share=share)
+    largest = mean.abs().argmax()
+    contrast = _contrast(mean[largest].abs(), mean.square().mean(), len(mean)).item()
+    known = bool(mean[largest].abs() > CLEAR_ERRORS * error[largest])
+    return MeanEffects(
+        up=tuple(pushes[:half]),
+        down=tuple(pushes[half:]),
+        share=share,
+        contrast=round(contrast, 4) if known else 0.0,
+    )
 
 
 def _split_tail(network: Network) -> tuple[tuple[LayerMap, ...], tuple[LayerMap, ...], Tensor | None]:

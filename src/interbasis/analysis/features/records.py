@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 from interbasis.base.records import Record, require
 
 ExampleKind = Literal["tokens", "images", "rows"]
+Box = tuple[float, float, float, float]
+"""(left, top, right, bottom) as shares of a picture."""
 MAX_LABEL_TERMS = 3
 """Fourier terms in the text of a label."""
 MIN_LABEL_SHARE = 0.05
@@ -39,6 +41,9 @@ class Effects(Record):
     down: tuple[Push, ...]
     share: float
     """Share of its squared effect on all outputs that goes to the first of ``up`` and of ``down``."""
+    contrast: float = 0.0
+    """The larger of the two, in units of the largest among as many Gaussian numbers with the same mean
+    square, √(2 ln outputs) of them: about 1 for a random direction."""
 
 
 class MeanPush(Push):
@@ -55,6 +60,8 @@ class MeanEffects(Record):
     share: float
     """Share of its squared effect on all outputs that goes to the first of ``up`` and of ``down``, less
     squares of standard errors. 0 where either is within two standard errors of 0."""
+    contrast: float = 0.0
+    """As of `Effects`; 0 where the larger of the two is not clear of its standard error."""
 
 
 class FourierTerm(Record):
@@ -115,7 +122,9 @@ class PositionStatistics(Record):
 
 
 TokenKind = Literal["token", "previous", "next", "context"]
-EvidenceKind = Literal["position", "variance", TokenKind, "class", "fourier", "direct effect", "mean effect"]
+EvidenceKind = Literal[
+    "position", "variance", TokenKind, "identity", "class", "fourier", "direct effect", "mean effect"
+]
 
 
 class Evidence(Record):
@@ -123,10 +132,18 @@ class Evidence(Record):
 
     kind: EvidenceKind
     text: str
-    """For people: "position 1", "“ Lily / Tom”", "after “the”", "↑ “ Lily” ↓ “ he”"."""
+    """For people: "position 1", "“␣Lily / Tom”", "after “the”", "promotes “␣Lily” over “␣he”"."""
     share: float
-    """Share of the feature's variance, adjusted for the number of tokens, positions or classes; of what it
-    does, share of its squared effect on all outputs."""
+    """Share of the feature's variance that is explained by what the text names, adjusted for the number of
+    groups; of what it does, share of its squared effect on all outputs."""
+    low: bool = False
+    """Whether the feature is low for the tokens that the text names first, not high."""
+    place: TokenKind | None = None
+    """Where the tokens are that the text is about."""
+    tokens: tuple[int, ...] = ()
+    """The tokens that the text names, as numbers."""
+    opposite: tuple[int, ...] = ()
+    """The token at the other end of a feature that depends on the identity of tokens."""
 
 
 class Feature(Record):
@@ -216,8 +233,8 @@ class ImageExample(ExampleBase):
     image: str
     """A thumbnail, dimmed outside the field where there is one."""
     label: str
-    field: tuple[float, float, float, float] | None = None
-    """Receptive field (left, top, right, bottom) as shares of the picture; None is all of it."""
+    field: Box | None = None
+    """Receptive field; None is all of the picture."""
 
 
 class RowExample(ExampleBase):
@@ -225,6 +242,8 @@ class RowExample(ExampleBase):
 
     inputs: tuple[float, ...]
     label: str
+    names: tuple[str, ...] = ()
+    """Names of these inputs, where they are known."""
 
 
 Example = TokenExample | ImageExample | RowExample

@@ -98,7 +98,24 @@ def find_modules(
     Raises:
         InterbasisError: The graph has no edges above ε, or leidenalg is asked for and not installed.
     """
-    weighted = WeightedGraph.from_graph(graph, epsilons)
+    return partition(
+        WeightedGraph.from_graph(graph, epsilons), graph.layer_names, resolution, seed, seeds=seeds,
+        resolutions=resolutions, null_graphs=null_graphs, cross_check=cross_check,
+    )  # fmt: skip
+
+
+def partition(
+    weighted: WeightedGraph,
+    layers: Sequence[str],
+    resolution: float = 1.0,
+    seed: int = 0,
+    *,
+    seeds: int = 10,
+    resolutions: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0),
+    null_graphs: int = 50,
+    cross_check: bool = False,
+) -> Modules:
+    """Partition a weighted graph as `find_modules` does, whose nodes are the features of named layers."""
     if not resolution > 0 or seeds < 0 or null_graphs < 0:
         raise InterbasisError(
             "expected a resolution above 0 and numbers of seeds and null graphs of at least 0, "
@@ -111,7 +128,7 @@ def find_modules(
     pairs = [adjusted_mutual_info_score(a, b) for a, b in combinations(partitions, 2)]
     return Modules(
         assignment=tuple(by_layer(labels, weighted)),
-        layers=tuple(layer.name for layer in graph.layers),
+        layers=tuple(layers),
         modularity=quality,
         resolution=resolution,
         seed=seed,

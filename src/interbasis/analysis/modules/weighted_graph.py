@@ -75,7 +75,10 @@ class WeightedGraph:
             parts.append((*places, weights[rows, columns], np.full(len(rows), k)))
         sources, targets, weights, sections = map(np.concatenate, zip(*parts, strict=True))
         if not len(sources):
-            raise InterbasisError("no edge is larger than its section's ε, so there is nothing to group")
+            raise InterbasisError(
+                "no edge is larger than its section's ε, so there is nothing to group; ε is the smallest "
+                "edge that the ablation requires, so ablate with a smaller tolerance"
+            )
         return cls(sources, targets, weights, sections, offsets, chosen)
 
     def rewire(self, generator: np.random.Generator) -> "WeightedGraph":

@@ -59,7 +59,7 @@ class AblationResult(Result):
     metric: Metric
     tolerance: float
     baseline: float
-    """The metric of the untouched model."""
+    """The metric of the original model."""
     limit: float
     """The metric that a mask has to meet."""
     data: DataUsed
@@ -111,11 +111,12 @@ def run(workspace: "Workspace", request: AblateRequest) -> AblationResult:
     with workspace.working("ablate"):
         graph, names = workspace.graph, workspace.graph.section_names
         chosen = workspace.section_indices(request.sections)  # unknown ones are refused before any work
-        _check_robust(workspace, request, chosen)
         data, plan = workspace.data(request.data), None
         if workspace.memory is not None:
             largest = range(len(names)) if request.nodes else chosen
-            plan = AblationPlan.within(workspace.memory, workspace.network, graph, Batches(data), largest)
+            plan = AblationPlan.within(
+                workspace.memory, workspace.network, graph, Batches(data), largest, robust=request.robust
+            )
         evaluation = Evaluation(workspace.network, graph, data, request.metric, request.all_tokens, plan)
         search, baseline = Search(evaluation, request.tolerance, request.intervals), evaluation.baseline
         warn_below_one_sample(baseline.metric, search.tolerance, int(baseline.counts.sum()))
@@ -156,23 +157,6 @@ def run(workspace: "Workspace", request: AblateRequest) -> AblationResult:
             )
             workspace.store(result, masks)
             return result
-
-
-def _check_robust(workspace: "Workspace", request: AblateRequest, sections: list[int]) -> None:
-    if not request.robust:
-        return
-    names, network = workspace.graph.section_names, workspace.network
-    stencils = [names[k] for k in sections if not network.sections[k].reads_per_position]
-    if stencils:
-        raise InterbasisError(
-            f"robust counts do not support convolutions and pooling, received {', '.join(stencils)}; leave "
-            "out --robust or choose other --sections"
-        )
-    if workspace.memory is not None:
-        raise InterbasisError(
-            "--robust holds the activations of all samples, so its memory cannot be limited; leave out "
-            "--robust or --memory"
-        )
 
 
 def _edges(

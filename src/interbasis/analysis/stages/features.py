@@ -92,9 +92,10 @@ def run(workspace: "Workspace", request: FeaturesRequest) -> FeaturesResult:
         used = DataUsed.from_data(data)
         batches = data if isinstance(data, Batches) else Batches(data)
         presentation = Presentation.from_data(workspace.network, data, batches)
-        analysis = Analysis(
-            graph, workspace.network, request.top, plan, presentation, request.mean_effect_samples
-        )
+        chosen = {
+            layer.name: range(layer.first_feature, layer.features)[: request.top] for layer in graph.layers
+        }
+        analysis = Analysis(graph, workspace.network, chosen, plan, presentation, request.mean_effect_samples)
         unfinished = workspace.unfinished(
             FeaturesResult, ExamplesResult, request=request, fingerprint=used.fingerprint
         )

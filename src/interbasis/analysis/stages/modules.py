@@ -143,12 +143,13 @@ def run(workspace: "Workspace", request: ModulesRequest) -> ModulesResult:
             null_graphs=request.null_graphs, cross_check=request.cross_check,
         )  # fmt: skip
         cuts = vertex_cuts(graph, modules) if request.cuts else []
-        result = _result(modules, cuts, epsilons is not None)
+        result = modules_result(modules, cuts, epsilons is not None)
         workspace.store(result)
         return result
 
 
-def _result(modules: "Modules", cuts: "list[MinimumCut]", from_ablation: bool) -> ModulesResult:
+def modules_result(modules: "Modules", cuts: "list[MinimumCut]", from_ablation: bool) -> ModulesResult:
+    """Return a partition as a result; ``from_ablation`` says whether ablations decided which edges count."""
     null, check = modules.null, modules.leidenalg
     return ModulesResult(
         resolution=modules.resolution,

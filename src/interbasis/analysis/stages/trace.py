@@ -1,12 +1,12 @@
 """One computation of a run's model: stored as `traces/NAME.json`, several beside each other."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from interbasis.analysis.stages.features import FeaturesResult
+from interbasis.analysis.features.records import Feature
 from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.analysis.stored_results import Result, unknown_feature, unknown_layer
 from interbasis.analysis.traces.records import NodeGroup, Trace, TraceNode, TraceSettings
@@ -15,6 +15,7 @@ from interbasis.base.errors import InterbasisError
 if TYPE_CHECKING:
     from interbasis.analysis.workspace import Workspace
     from interbasis.graph.interaction_graph import InteractionGraph
+    from interbasis.network.network import Network
 
 MAX_NAME = 48
 """Characters of a trace's name that are made from its prompt."""
@@ -77,6 +78,7 @@ def run(workspace: "Workspace", request: TraceRequest) -> TraceResult:
         InterbasisError: There is no tokenizer for a prompt, or no such output, feature or sample.
     """
     from interbasis.analysis.prompts import named_output, open_prompt, parse_feature
+    from interbasis.analysis.shown_labels import shown_labels
     from interbasis.analysis.traces.targets import TargetRequest
     from interbasis.analysis.traces.trace import trace
 
@@ -92,23 +94,28 @@ def run(workspace: "Workspace", request: TraceRequest) -> TraceResult:
         traced = trace(
             workspace.network, workspace.graph, prompt.inputs, target, settings=settings, names=prompt.names
         )
+        wanted: dict[str, list[int]] = {}
+        for node in traced.nodes:
+            wanted.setdefault(node.layer, []).append(node.feature)
         nodes, groups = _described(
-            traced.nodes, workspace.stored(FeaturesResult), workspace.stored(ModulesResult)
+            traced.nodes, shown_labels(workspace, wanted), workspace.stored(ModulesResult)
         )
-        traced = traced.model_copy(update={"prompt": prompt.text, "nodes": nodes, "groups": groups})
+        if prompt.picture is not None:
+            nodes = _with_fields(nodes, workspace.network)
+        described = {"prompt": prompt.text, "picture": prompt.picture, "nodes": nodes, "groups": groups}
+        traced = traced.model_copy(update=described)
         result = TraceResult(name=request.name or _name(prompt.text, request), trace=traced)
         workspace.store(result)
         return result
 
 
 def _described(
-    nodes: Sequence[TraceNode], features: FeaturesResult | None, modules: ModulesResult | None
+    nodes: Sequence[TraceNode], described: Mapping[tuple[str, int], Feature], modules: ModulesResult | None
 ) -> tuple[tuple[TraceNode, ...], tuple[NodeGroup, ...]]:
-    """Return the nodes with the run's labels, and its modules that occur among them."""
-    described = {} if features is None else {k: v.by_index() for k, v in features.layers.items()}
+    """Return the nodes with their labels, and the run's modules that occur among them."""
     labelled, members = [], dict[int, list[str]]()
     for node in nodes:
-        known = described.get(node.layer, {}).get(node.feature)
+        known = described.get((node.layer, node.feature))
         labelled.append(node.model_copy(update={"label": known.label}) if known else node)
         module = None if modules is None else modules.find_module(node.layer, node.feature)
         if module is not None:
@@ -117,10 +124,36 @@ def _described(
     return tuple(labelled), groups
 
 
+def _with_fields(nodes: Sequence[TraceNode], network: "Network") -> tuple[TraceNode, ...]:
+    """Return the nodes with the part of the picture that each depends on."""
+    from interbasis.analysis.features.contexts import field_box
+    from interbasis.network.receptive_field import receptive_fields
+
+    fields = {name: receptive_fields(network, k) for k, name in enumerate(network.layers)}
+
+    def with_field(node: TraceNode) -> TraceNode:
+        seen = fields[node.layer]
+        if seen is None or seen.shape[1] != 2:
+            return node
+        box = field_box(seen[node.position])
+        return node if box == (0, 0, 1, 1) else node.model_copy(update={"field": box})
+
+    return tuple(map(with_field, nodes))
+
+
 def _name(text: str, request: TraceRequest) -> str:
     """Letters and digits of the prompt, and what is explained where that was chosen."""
     chosen = [request.feature, request.output, request.minus]
-    words = " ".join([text if request.sample is None else f"sample {request.sample}", *filter(None, chosen)])
+    words = [text if request.sample is None else f"sample {request.sample}", *filter(None, chosen)]
+    return name_from_words(" ".join(words))
+
+
+def name_from_words(words: str) -> str:
+    """Letters and digits of a prompt, to name a trace by.
+
+    Raises:
+        InterbasisError: There are none.
+    """
     name = re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
     if not name:
         raise InterbasisError("the prompt has no letters or digits to name the trace by; give it a name")

@@ -38,7 +38,7 @@ def target_gradients(
 ) -> Iterator[tuple[int, Tensor]]:  # [T, width] each
     """(layer, D at its activations) of the target's layer, then of those before it."""
     state = states[target.index]
-    slope = target.row(state.f, state.first, GRADIENT)
+    slope = target.row(state.f, GRADIENT)
     yield target.index, slope
     for layer in range(target.index - 1, -1, -1):
         with torch.enable_grad():
@@ -54,7 +54,6 @@ def averaged_slopes(
     """D averaged between a layer's mean and its activation at each of some positions, by Gauss–Legendre."""
     layer, state = where
     total, integral = torch.zeros_like(state.f), rule("quadrature", points)
-    first = state.first + len(state.f)
     for block in torch.tensor(positions).split(max(1, MAX_ROW_ELEMENTS // (16 * state.f.numel()))):
         here = torch.arange(len(block))
         away = state.f[block] - state.mean
@@ -68,7 +67,7 @@ def averaged_slopes(
                     # of many positions only the inputs of a section are held for the way back
                     held = f.shape[1] <= MAX_HELD_POSITIONS
                     f = section(f) if held else checkpoint(section, f, use_reentrant=False)
-                value = target.value(f, first - f.shape[1]).sum()
+                value = target.value(f).sum()
             total[block] += weight * torch.autograd.grad(value, at)[0][here, block]
     return total[positions]
 
@@ -149,7 +148,7 @@ class Interventions:
                 f = torch.stack([state.f, *(self._changed(*changes[k][:2]) for k in block)])
                 for section in self.network.sections[layer : self.target.index]:
                     f = section(f)
-                values = self.target.value(f, len(self.states[0].f) - f.shape[1])
+                values = self.target.value(f)
                 measured |= zip(block, (values[1:] - values[0]).tolist(), strict=True)
         return tuple(
             NodeCheck(node=node.name, set_to=value, predicted=predicted, measured=measured[k])

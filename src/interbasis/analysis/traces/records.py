@@ -1,13 +1,16 @@
 """The graph of one computation, as records; nodes are named by `LAYER:FEATURE@POSITION`.
 
-Positions are those of the inputs, also behind a section of which only the last position comes out. Signed
+Positions are those of the inputs, also behind a section of which only the last position comes out. A layer
+with a grid (pixels, patches) has positions of its own, row by row. Signed
 numbers are in the units of the target: logits, or the activation of a feature.
 """
 
+from math import prod
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from interbasis.analysis.features.records import Box
 from interbasis.base.records import Measured, Method, Record, require
 
 TargetKind = Literal["logit", "difference", "feature"]
@@ -25,8 +28,19 @@ def error_name(layer: str, position: int) -> str:
     return f"{layer}:error@{position}"
 
 
+def place_name(position: int, grid: tuple[int, ...] | None) -> str:
+    """The text of a position that is no token: `3, 4` is a row and a column; empty where there is but one."""
+    if not grid:
+        return "" if grid == () else str(position)
+    places = []
+    for size in reversed(grid):
+        position, place = divmod(position, size)
+        places.append(str(place))
+    return ", ".join(reversed(places))
+
+
 class TraceToken(Record):
-    """One position of the input."""
+    """One position of the input; of many pixels, one with influence."""
 
     position: int
     token: int | None
@@ -82,6 +96,8 @@ class TraceNode(Record):
     """The edge into it from the constant of the layer before, over all positions."""
     label: str = ""
     """Label of the feature, from the run's features."""
+    field: Box | None = None
+    """The part of the picture that it depends on, where inputs are pictures and it is not all of it."""
 
 
 class ErrorNode(Record):
@@ -132,6 +148,8 @@ class LayerTrace(Record):
     """Share of the influence on the next layer's nodes that comes from dropped directions."""
     selected: int
     """Features at positions whose influence was followed; ``nodes`` holds those that pruning left."""
+    grid: tuple[int, ...] | None = None
+    """The shape of its positions where they are its own; () is one position, None those of the inputs."""
 
 
 class TraceScores(Record):
@@ -231,6 +249,8 @@ class Trace(Record):
     summary: str
     """Sentence on the target and on whether predictions held. The first line wherever it is shown."""
     prompt: str
+    picture: str | None = None
+    """The input as a PNG data URI, where it is a picture."""
     settings: TraceSettings
     tokens: tuple[TraceToken, ...]
     outputs: tuple[TraceOutput, ...]
@@ -250,8 +270,12 @@ class Trace(Record):
     @model_validator(mode="after")
     def _edges_join_nodes_at_tokens(self) -> Self:
         positions = {token.position for token in self.tokens}
+        grids = {layer.name: layer.grid for layer in self.layers if layer.grid is not None}
         nodes: tuple[TraceNode | ErrorNode, ...] = (*self.nodes, *self.errors)
-        require(all(node.position in positions for node in nodes), "a node stands at no token")
+        for node in nodes:
+            grid = grids.get(node.layer)
+            placed = node.position in positions if grid is None else 0 <= node.position < prod(grid)
+            require(placed, "a node stands at no token")
         names = {TARGET, *(node.name for node in nodes)}
         require(all({edge.source, edge.target} <= names for edge in self.edges), "an edge joins no nodes")
         return self

@@ -7,7 +7,8 @@ For a node (i, s) with cotangent g = C_out[i], the coefficient of input feature 
 and the edge is f̂_jt w_jt. The dropped directions e_t = f_t − C⁺f̂_t have edges too, g · ∫dα ∂F_s/∂f_t e_t,
 so that with an exact integral the edges into a node add up to it. Where positions do not mix, a node has
 edges from its own position alone. Where they do, edges from all positions are computed for few nodes at once
-and summed; only those of selected nodes are ever stored.
+and summed; only those of selected nodes are ever stored. Behind a stencil ∂F_s/∂f_t is the pull-back onto the
+patch of output s, spread over the pixels that its taps read.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +22,7 @@ from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.cores.attention import Attention
 from interbasis.network.cores.attention.paths import QueryPaths
 from interbasis.network.network import Section
+from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.integration import Rule
 
 Gradients = Callable[[], Iterable[tuple[slice, Tensor]]]
@@ -35,7 +37,7 @@ class LayerState:
     basis: LayerBasis
     f: Tensor  # [T, width]
     first: int
-    """The input position of its first position."""
+    """The position of the first row: not 0 where only the last of a sequence's positions came out."""
     whole: Tensor  # [T], bool
     """Tokens that the sums behind the basis left out. Its features do not describe them: there all features
     are at their mean, and everything else is ``dropped``."""
@@ -195,6 +197,8 @@ def edges_into(
     """The edges into nodes of a section's target."""
     if isinstance(section.core, Attention):
         return AttentionEdges(section, source, target, nodes, rule)
+    if isinstance(section, StencilSection):
+        return IncomingEdges(source, partial(_stencil_gradients, section, source, target, nodes, rule))
     if section.core.mixes_positions:
         return IncomingEdges(source, partial(_autograd_gradients, section, source, target, nodes, rule))
     positions = nodes.positions + section.positions_out(len(source.f)).start
@@ -216,14 +220,34 @@ def line_gradient(
     return total
 
 
+def _stencil_gradients(
+    section: StencilSection, source: LayerState, target: LayerState, nodes: NodeSet, rule: Rule
+) -> Iterator[tuple[slice, Tensor]]:
+    """∫dα ∂(g · F_s)/∂f of blocks of nodes, [k', T, width]: tap by tap; the bias is position 0's constant."""
+    f, stencil, inner = source.f, section.stencil, section.over_patches()
+    for block in _node_blocks(f, len(nodes)):
+        s, g = nodes.positions[block], target.cotangents(nodes.features[block])
+        pulled = inner.pull_back(section.patches(f[None])[0, s], g[:, None], rule)[:, 0]  # [k', 1 + K·d]
+        taps = section.by_tap(pulled)[:, :, None] * stencil.weight[s, ..., None].to(f)  # [k', K, L, d]
+        gradients = f.new_zeros(len(s), *f.shape)
+        here = torch.arange(len(s))[:, None, None].expand(stencil.index[s].shape)
+        gradients.index_put_((here, stencil.index[s]), taps, accumulate=True)
+        gradients[:, 0, 0] += pulled[:, 0]
+        yield block, gradients
+
+
+def _node_blocks(f: Tensor, count: int) -> Iterator[slice]:
+    """Blocks of nodes whose gradients over all of f are held at once."""
+    size = max(1, MAX_ROW_ELEMENTS // f.numel())
+    yield from (slice(start, min(start + size, count)) for start in range(0, count, size))
+
+
 def _autograd_gradients(
     section: Section, source: LayerState, target: LayerState, nodes: NodeSet, rule: Rule
 ) -> Iterator[tuple[slice, Tensor]]:
     """∫dα ∂(g · F_s)/∂f of blocks of nodes, [k', T, width], by backward passes at the rule's nodes."""
     f, cotangents = source.f, target.cotangents(nodes.features)
-    size = max(1, MAX_ROW_ELEMENTS // f.numel())
-    for start in range(0, len(nodes), size):
-        block = slice(start, min(start + size, len(nodes)))
+    for block in _node_blocks(f, len(nodes)):
         g = cotangents[block]
         seeds = g.new_zeros(len(g), section.count_out(len(f)), g.shape[1])
         seeds[torch.arange(len(g)), nodes.positions[block]] = g

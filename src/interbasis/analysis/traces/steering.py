@@ -1,5 +1,6 @@
 """Steering: change a feature at every position, run on, and compare the outputs."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -13,23 +14,30 @@ from interbasis.network.network import Head, Network
 
 @dataclass(frozen=True, eq=False)
 class Steering:
-    """A model with ``by`` added to a feature of a node layer, at all positions or from one on."""
+    """A model with a vector added to a node layer, at all positions or from one on."""
 
     network: Network
-    basis: LayerBasis
-    feature: int
-    by: float
-    """In units of the feature."""
+    layer: str
+    change: Tensor  # [width]
     first: int = 0
     """The first position that is changed: of a sequence's inputs, or of the layer's pixels and patches."""
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.feature < self.basis.features:
+    @classmethod
+    def from_basis(
+        cls, network: Network, basis: LayerBasis, feature: int, by: float, first: int = 0
+    ) -> "Steering":
+        """Add ``by``, in its units, to a feature of a basis.
+
+        Raises:
+            InterbasisError: There is no such feature, or it is the constant.
+        """
+        if not 0 <= feature < basis.features:
             raise InterbasisError(
-                f"{self.basis.name!r} has features 0 to {self.basis.features - 1}, received {self.feature}"
+                f"{basis.name!r} has features 0 to {basis.features - 1}, received {feature}"
             )
-        if self.basis.constant and self.feature == 0:
+        if basis.constant and feature == 0:
             raise InterbasisError("feature 0 is the constant, which cannot be changed; expected another one")
+        return cls(network, basis.name, by * basis.directions([feature])[:, 0], first)
 
     @torch.no_grad()
     def outputs(self, inputs: Tensor) -> tuple[Tensor, Tensor]:  # [n, …] -> [n, positions, outputs] twice
@@ -38,13 +46,20 @@ class Steering:
         Raises:
             InterbasisError: The layer's positions are those of a picture or a row, and end before ``first``.
         """
+        before, after = self.shifted_outputs(inputs, self.change[None])
+        return before, after
+
+    @torch.no_grad()
+    def shifted_outputs(self, inputs: Tensor, shifts: Tensor) -> Iterator[Tensor]:  # [n, …], [k, width]
+        """Outputs [n, positions, outputs] without a change, then with each of ``shifts`` in its place."""
         network, inputs = self.network, inputs.to(self.network.device)
-        index = network.layers.index(self.basis.name)
+        index = network.layers.index(self.layer)
         f = network.activations_at(index, inputs)
-        changed = f.clone()
-        direction = self.basis.directions([self.feature])[:, 0].to(f)
-        changed[:, self._start(inputs, f) :] += self.by * direction
-        return outputs_from(network, index, f), outputs_from(network, index, changed)
+        yield outputs_from(network, index, f)
+        for shift in shifts.to(f):
+            changed = f.clone()
+            changed[:, self._start(inputs, f) :] += shift
+            yield outputs_from(network, index, changed)
 
     @torch.no_grad()
     def continuations(self, tokens: Tensor, count: int) -> tuple[list[int], list[int]]:  # [T]
@@ -63,13 +78,30 @@ class Steering:
         prefix = self.network.prefix
         while isinstance(prefix, Head):
             prefix = prefix.prefix
-        node = self.network.nodes[self.network.layers.index(self.basis.name)]
+        node = self.network.nodes[self.network.layers.index(self.layer)]
         if node.grid is None and prefix.has_positions(inputs):
             # behind a section that puts out the last position alone, a layer has the last of the sequence
             return max(0, self.first - (prefix(inputs).shape[1] - f.shape[1]))
         if self.first >= f.shape[1]:
             raise InterbasisError(
                 f"expected the first position that is changed among 0 to {f.shape[1] - 1}, which "
-                f"{self.basis.name!r} has, received {self.first}"
+                f"{self.layer!r} has, received {self.first}"
             )
         return self.first
+
+
+def random_shifts(
+    basis: LayerBasis, feature: int, change: Tensor, count: int, seed: int = 0
+) -> Tensor:  # [count, width]
+    """Random directions among those that the basis keeps, as long as a change of the feature."""
+    start = basis.first_feature
+    if feature >= start + basis.isolated:
+        start += basis.isolated
+    generator = torch.Generator().manual_seed(seed)
+    if basis.identity:
+        shifts = torch.randn(count, basis.width, generator=generator, dtype=torch.float64)
+        shifts[:, :start] = 0
+    else:
+        kept = torch.linalg.qr(basis.directions(range(start, basis.features)).double().cpu()).Q
+        shifts = torch.randn(count, kept.shape[1], generator=generator, dtype=torch.float64) @ kept.T
+    return shifts * (change.double().norm().cpu() / shifts.norm(dim=1, keepdim=True))

@@ -1,13 +1,13 @@
 """Target of a trace: an output of the model, the difference of two, or a feature, at one position."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from interbasis.analysis.features.activations import outputs_from
-from interbasis.analysis.traces.rows import line_gradient
+from interbasis.analysis.traces.rows import LayerState, line_gradient
 from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Record
 from interbasis.graph.interaction_graph import InteractionGraph
@@ -28,7 +28,7 @@ class TargetRequest(Record):
     """A node layer, by our name or TransformerLens', for one of its features."""
     feature: int | None = None
     position: int = -1
-    """Position in the input; −1 is the last."""
+    """Position in a sequence, or on the layer's grid, row by row; −1 is the last."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,31 +39,35 @@ class Target:
     index: int
     """The node layer that it is read from."""
     position: int
-    """The input position."""
+    """Position in the sequence, or on the layer's grid."""
+    place: int
+    """The row of the layer's activations that it stands for."""
     basis: LayerBasis | None = None
     feature: int = 0
     output: int = 0
     minus: int | None = None
 
-    def value(self, f: Tensor, first: int) -> Tensor:  # [n, T, width], the layer's first position -> [n]
+    def value(self, f: Tensor) -> Tensor:  # [n, T, width] -> [n]
         """Its value for these activations of its layer."""
-        position = self.position - first
         if self.basis is not None:
-            return f[:, position] @ self.basis.rows([self.feature])[0].to(f)
-        outputs = self.outputs(f, position)
+            return f[:, self.place] @ self.basis.rows([self.feature])[0].to(f)
+        outputs = self.outputs(f)
         return outputs[:, self.output] - (outputs.mean(1) if self.minus is None else outputs[:, self.minus])
 
-    def row(self, f: Tensor, first: int, rule: Rule) -> Tensor:  # [T, width] -> [T, width]
+    def row(self, f: Tensor, rule: Rule) -> Tensor:  # [T, width] -> [T, width]
         """∫dα of its gradient at α f."""
-        return line_gradient(lambda at: self.value(at[None], first)[0], f, rule)
+        return line_gradient(lambda at: self.value(at[None])[0], f, rule)
 
-    def outputs(self, f: Tensor, position: int) -> Tensor:  # [n, T, width] -> [n, outputs]
-        """The model's outputs at one position."""
-        sections = [step for step in self.network.tail if isinstance(step, Section)]
-        if not any(section.core.mixes_positions or section.last_only for section in sections):
-            f, position = f[:, position : position + 1], 0
+    def outputs(self, f: Tensor) -> Tensor:  # [n, T, width] of the last node layer -> [n, outputs]
+        """The model's outputs at its position."""
+        tail, place = self.network.tail, self.place
+        sections = [step for step in tail if isinstance(step, Section)]
+        if all(step.reads_per_position and not step.last_only for step in tail) and not any(
+            section.core.mixes_positions for section in sections
+        ):
+            f, place = f[:, place : place + 1], 0
         outputs = outputs_from(self.network, len(self.network.sections), f)
-        return outputs[:, position if outputs.shape[1] > position else -1]
+        return outputs[:, place if outputs.shape[1] > place else -1]
 
     def label(self, name: Callable[[int], str]) -> str:
         """Text for people: a feature's name, or outputs in quotes, each by its ``name``."""
@@ -73,26 +77,19 @@ class Target:
 
 
 def resolve(
-    network: Network, graph: InteractionGraph, request: TargetRequest, last: Tensor, positions: int
+    network: Network, graph: InteractionGraph, request: TargetRequest, states: Sequence[LayerState]
 ) -> Target:
-    """Return the target that a request names; ``last`` [T, width] are the last node layer's activations.
+    """Return the target that a request names, given the state of every node layer.
 
     Raises:
         InterbasisError: There is no such output, layer, feature or position.
     """
-    position = request.position + positions if request.position < 0 else request.position
-    if not 0 <= position < positions:
-        raise InterbasisError(
-            f"expected a position from {-positions} to {positions - 1}, received {request.position}"
-        )
     if request.layer is not None or request.feature is not None:
-        return _feature(network, graph, request, position)
-    target = Target(network, len(network.sections), position)
-    first = positions - len(last)
-    if position < first:
-        raise InterbasisError(f"outputs exist at the last position only, received position {position}")
+        return _feature(network, graph, request, states)
+    last = states[-1]
+    target = Target(network, len(network.sections), *_position(request, last))
     with torch.no_grad():
-        outputs = target.outputs(last[None], position - first)[0]
+        outputs = target.outputs(last.f[None])[0]
     for name, index in (("output", request.output), ("minus", request.minus)):
         if index is not None and not 0 <= index < len(outputs):
             raise InterbasisError(f"expected {name} from 0 to {len(outputs) - 1}, received {index}")
@@ -100,7 +97,22 @@ def resolve(
     return replace(target, output=output, minus=request.minus)
 
 
-def _feature(network: Network, graph: InteractionGraph, request: TargetRequest, position: int) -> Target:
+def _position(request: TargetRequest, state: LayerState) -> tuple[int, int]:
+    """(position, row of the layer's activations) that a request names."""
+    end = state.first + len(state.f)
+    position = request.position + end if request.position < 0 else request.position
+    if not 0 <= position < end:
+        raise InterbasisError(f"expected a position from {-end} to {end - 1}, received {request.position}")
+    if position < state.first:
+        raise InterbasisError(
+            f"{state.basis.name} has positions from {state.first} on, received {request.position}"
+        )
+    return position, position - state.first
+
+
+def _feature(
+    network: Network, graph: InteractionGraph, request: TargetRequest, states: Sequence[LayerState]
+) -> Target:
     names, feature = graph.layer_names, request.feature
     layer = None if request.layer is None else layer_name(request.layer, names)
     outputs = request.output, request.minus
@@ -113,4 +125,4 @@ def _feature(network: Network, graph: InteractionGraph, request: TargetRequest, 
     basis = graph.layers[index]
     if not 0 <= feature < basis.features:
         raise InterbasisError(f"{layer!r} has features 0 to {basis.features - 1}, received {feature}")
-    return Target(network, index, position, basis=basis, feature=feature)
+    return Target(network, index, *_position(request, states[index]), basis=basis, feature=feature)

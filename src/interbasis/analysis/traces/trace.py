@@ -16,7 +16,15 @@ from interbasis.analysis.traces.checks import (
     strongest,
     target_gradients,
 )
-from interbasis.analysis.traces.records import TARGET, Trace, TraceNode, TraceSettings, error_name, node_name
+from interbasis.analysis.traces.records import (
+    TARGET,
+    Trace,
+    TraceNode,
+    TraceSettings,
+    error_name,
+    node_name,
+    place_name,
+)
 from interbasis.analysis.traces.rows import IncomingEdges, LayerState, NodeSet, edges_into
 from interbasis.analysis.traces.targets import TargetRequest, resolve
 from interbasis.analysis.traces.walk import WalkStep, prune, walk
@@ -28,6 +36,8 @@ from interbasis.numerics.integration import rule
 
 OUTPUTS_SHOWN = 10
 """Largest outputs at the target's position."""
+MAX_LISTED_POSITIONS = 256
+"""Positions of vectors or pixels up to which those without influence are listed too."""
 
 
 def trace(
@@ -44,7 +54,7 @@ def trace(
     Args:
         network: The network that the graph was built for.
         graph: A graph; only its bases are used.
-        inputs: One sample: tokens [positions], or one row of numbers.
+        inputs: One sample: tokens [positions], a row of numbers, vectors [positions, width], or an image.
         target: Output or feature to explain; default: the largest output at the last position.
         settings: Method, pruning, checks.
         names: Names of tokens or outputs; default: their numbers.
@@ -106,22 +116,21 @@ class Tracing:
         self.network = network = network.to(graph.config.torch_dtype)
         graph = replace(graph, layers=graph.centred_layers())
         batch = torch.as_tensor(inputs, device=network.device)[None]
-        image = batch.ndim > 2 and batch.is_floating_point()
-        activations = network.activations(batch) if batch.numel() and (image or batch.ndim == 2) else []
-        positions = activations[0].shape[1] if activations else 0
-        if not positions or (image and positions > 1):
+        if not batch.numel() or batch.ndim < 2 or (batch.ndim > 2 and not batch.is_floating_point()):
             raise InterbasisError(
-                "expected one sample: tokens [positions], a row of numbers or, if the network flattens it, "
-                f"an image; received a tensor of shape {list(batch.shape[1:])}"
+                "expected one sample: tokens [positions], a row of numbers, vectors [positions, width] or an "
+                f"image; received a tensor of shape {list(batch.shape[1:])}"
             )
+        activations = network.activations(batch)
         counted, self.inputs = CountedTokens.from_layers(network, graph.layers), batch[0]
-        self.states = [
-            LayerState(basis, f[0], positions - f.shape[1], ~counted.at(k, network.nodes[k], f)[0])
-            for k, (basis, f) in enumerate(zip(graph.layers, activations, strict=True))
-        ]
+        self.states = []
+        for k, (basis, f) in enumerate(zip(graph.layers, activations, strict=True)):
+            node = network.nodes[k]
+            # a sequence's last positions may be all that is left of it; a grid has positions of its own
+            first = 0 if node.grid is not None else activations[0].shape[1] - f.shape[1]
+            self.states.append(LayerState(basis, f[0], first, ~counted.at(k, node, f)[0]))
         self.rule = rule(self.settings.method, self.settings.quadrature)
-        last = self.states[-1].f
-        self.target = resolve(network, graph, request or TargetRequest(), last, positions)
+        self.target = resolve(network, graph, request or TargetRequest(), self.states)
 
     @torch.no_grad()
     def result(self) -> Trace:
@@ -143,14 +152,9 @@ class Tracing:
         target, index = self.target, self.target.index
         state = self.states[index]
         if target.basis is None:
-            row = target.row(state.f, state.first, self.rule)
+            row = target.row(state.f, self.rule)
             return IncomingEdges(state, lambda: [(slice(0, 1), row[None])])
-        position = target.position - state.first
-        if position < 0:
-            raise InterbasisError(
-                f"{target.basis.name} has positions from {state.first} on, received {target.position}"
-            )
-        node = NodeSet(torch.tensor([target.feature]), torch.tensor([position]))
+        node = NodeSet(torch.tensor([target.feature]), torch.tensor([target.place]))
         return edges_into(self.network.sections[index - 1], self.states[index - 1], state, node, self.rule)
 
     def _assembled(self, layers: list[TracedLayer]) -> Trace:
@@ -159,8 +163,8 @@ class Tracing:
         target = self._target(layers[0].step)
         checks = self._checks(layers, nodes) if self.settings.checks else None
         return Trace(
-            summary=_summary(target, checks),
-            prompt="".join(token.text for token in tokens),
+            summary=_summary(self._title(target), checks),
+            prompt="".join(token.text for token in tokens if token.token is not None),
             settings=self.settings,
             tokens=tokens,
             outputs=self._outputs(),
@@ -171,6 +175,7 @@ class Tracing:
                     coverage=layer.step.coverage,
                     error_share=layer.step.errors.sum().item(),
                     selected=len(layer.step.nodes),
+                    grid=self.network.nodes[layer.step.layer].grid,
                 )
                 for layer in reversed(layers)
             ),
@@ -180,6 +185,13 @@ class Tracing:
             scores=_scores(layers),
             checks=checks,
         )
+
+    def _title(self, target: records.TraceTarget) -> str:
+        """The target and, where its layer has several positions, which of them."""
+        grid, state = self.network.nodes[self.target.index].grid, self.states[self.target.index]
+        if state.first + len(state.f) == 1:
+            return target.name
+        return f"{target.name} at position {place_name(target.position, grid)}"
 
     def _name(self, index: int) -> str:
         """Name of a token or an output."""
@@ -192,7 +204,7 @@ class Tracing:
             name=target.label(self._name),
             kind="feature" if basis else "logit" if target.minus is None else "difference",
             position=target.position,
-            value=target.value(state.f[None], state.first).item(),
+            value=target.value(state.f[None]).item(),
             constant=step.constants[0].item(),
             output=None if basis else target.output,
             minus=target.minus,
@@ -203,16 +215,24 @@ class Tracing:
     def _tokens(self, first: WalkStep) -> Iterator[records.TraceToken]:
         influence = first.influence.new_zeros(len(self.states[0].f))
         influence.index_add_(0, first.nodes.positions, first.influence)
+        grid = self.network.nodes[0].grid
         for position, share in enumerate(influence.tolist()):
-            token = None if self.inputs.is_floating_point() else int(self.inputs[position])
-            text = "" if token is None else self._name(token)
-            yield records.TraceToken(position=position, token=token, text=text, influence=share)
+            if not self.inputs.is_floating_point():
+                token = int(self.inputs[position])
+                text = self._name(token)
+                yield records.TraceToken(position=position, token=token, text=text, influence=share)
+            elif share or len(influence) <= MAX_LISTED_POSITIONS:  # of many pixels those that matter
+                text = place_name(position, grid)
+                yield records.TraceToken(position=position, token=None, text=text, influence=share)
 
     def _outputs(self) -> tuple[records.TraceOutput, ...]:
         last, target = self.states[-1], self.target
         if target.position < last.first:
             return ()
-        logits = target.outputs(last.f[None], target.position - last.first)[0]
+        if target.basis is not None:  # outputs at its position, or at the last that they have
+            place = min(target.position - last.first, len(last.f) - 1)
+            target = replace(target, basis=None, place=place)
+        logits = target.outputs(last.f[None])[0]
         shares, top = logits.double().softmax(0), logits.topk(min(OUTPUTS_SHOWN, len(logits)))
         return tuple(
             records.TraceOutput(index=i, name=self._name(i), logit=logit, probability=shares[i].item())
@@ -322,9 +342,8 @@ def _strongest_edges(
     return [edge for _, edge in sorted(edges, key=lambda pair: -pair[0])[:count]]
 
 
-def _summary(target: records.TraceTarget, checks: records.TraceChecks | None) -> str:
+def _summary(title: str, checks: records.TraceChecks | None) -> str:
     """The first line: the target, and whether predictions held."""
-    title = f"{target.name} at position {target.position}"
     if checks is None:
         return f"{title}: not checked by interventions."
     best, sampled = checks.node_agreement, checks.spread_agreement

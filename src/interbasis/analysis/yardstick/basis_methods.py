@@ -19,7 +19,9 @@ from interbasis.compute.executor import Clock
 from interbasis.dictionaries.metrics import basis_gram
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.lib.bases import BASES
-from interbasis.lib.build import build
+from interbasis.lib.build import build_window
+from interbasis.lib.counted_tokens import ALL_TOKENS
+from interbasis.lib.window import Window
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,9 @@ class BasisMethod:
         A basis that has to count all tokens is built on all of them.
         """
         config = inputs.config.model_copy(update={"basis": self.name})
-        if BASES[self.name].needs_all_tokens:
-            config = config.model_copy(update={"norm_limit": 0.0, "skip_positions": 0})
+        counted = ALL_TOKENS if BASES[self.name].needs_all_tokens else inputs.counted
         executor = replace(inputs.executor, clock=Clock())
-        layers = build(inputs.network, inputs.data, config, executor).layers
+        layers = build_window(Window(executor, inputs.data, counted), config).layers
         codes = {}
         for place in all_places(inputs.network).values():
             if not place.name.endswith(READ):
@@ -46,12 +47,8 @@ class BasisMethod:
                 codes[place.name] = self._part(place, layers[place.layer], (config.seed, place.layer))
         return codes
 
-    def _part(
-        self, place: CodedPlace, layer: LayerBasis, key: tuple[int, int]
-    ) -> LinearCode | CoordinateCode:
+    def _part(self, place: CodedPlace, layer: LayerBasis, key: tuple[int, int]) -> LinearCode:
         """The same kind of basis for a part of a node layer, from its covariance Σ and the metric CᵀC."""
-        if layer.identity:
-            return basis_code(place, layer)
         assert layer.mean is not None
         assert layer.eigenvalues is not None
         first, columns = layer.first_feature, place.columns
@@ -65,20 +62,28 @@ class BasisMethod:
         return metric_code(columns, mean, covariance, metric)
 
 
-def basis_code(place: CodedPlace, layer: LayerBasis) -> LinearCode | CoordinateCode:
-    """Code of a layer's features; coordinates of a basis that is the identity are ranked by their
-    variance."""
+class Neurons:
+    """Coordinates in the order of their variances."""
+
+    name = "neuron"
+
+    def fit(self, inputs: MethodInputs) -> Codes:
+        covariances, codes = inputs.covariances(), {}
+        for place in all_places(inputs.network).values():
+            first = inputs.network.nodes[place.layer].first_coordinate
+            here = slice(place.columns.start - first, place.columns.stop - first)
+            covariance = covariances[place.layer]
+            order = covariance.variances[here].argsort(descending=True, stable=True)
+            codes[place.name] = CoordinateCode(place.columns, order.cpu(), covariance.mean[here].cpu())
+        return codes
+
+
+def basis_code(place: CodedPlace, layer: LayerBasis) -> LinearCode:
+    """Code of a layer's features."""
     assert layer.mean is not None
     columns, first = place.columns, layer.first_feature
-    if layer.identity:
-        assert layer.variances is not None
-        order = layer.variances[columns].argsort(descending=True, stable=True)
-        return CoordinateCode(columns, order, layer.mean[columns])
     return LinearCode(
-        columns,
-        layer.transform[first:, columns],
-        layer.inverse[columns, first:],
-        layer.mean[columns],
+        columns, layer.transform[first:, columns], layer.inverse[columns, first:], layer.mean[columns]
     )
 
 

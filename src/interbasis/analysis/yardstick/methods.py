@@ -3,14 +3,17 @@
 from collections.abc import Sequence
 
 from interbasis.analysis.yardstick.activation_svd import ActivationSVD
-from interbasis.analysis.yardstick.basis_methods import BasisMethod
+from interbasis.analysis.yardstick.basis_methods import BasisMethod, Neurons
 from interbasis.analysis.yardstick.codes import RankingMethod
 from interbasis.analysis.yardstick.slicing import Slicing
 from interbasis.analysis.yardstick.weight_svd import WeightSVD
 from interbasis.base.errors import InterbasisError
-from interbasis.graph.settings import BASIS_KINDS
+from interbasis.base.records import Basis
 
-_ALL: tuple[RankingMethod, ...] = (*map(BasisMethod, BASIS_KINDS), WeightSVD(), ActivationSVD(), Slicing())
+_BASES: tuple[Basis, ...] = ("lib", "gib", "jib", "pca", "random")
+_ALL: tuple[RankingMethod, ...] = (
+    *map(BasisMethod, _BASES), Neurons(), WeightSVD(), ActivationSVD(), Slicing(),
+)  # fmt: skip
 METHODS = {method.name: method for method in _ALL}
 """All methods that come with interbasis; each is a file here."""
 

@@ -1,14 +1,15 @@
 """Records of the yardstick: its request, its rows and its result."""
 
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from interbasis.base.records import Dtype, Measured, Names, NonEmptyNames, Record, require
+from interbasis.base.records import Dtype, Measured, Metric, Names, NonEmptyNames, Record, require
 
-Row = Literal["rank", "learnt", "directions", "mean-jacobian"]
-ROWS: tuple[Row, ...] = ("rank", "learnt", "directions", "mean-jacobian")
+Row = Literal["rank", "learnt", "directions", "mean-jacobian", "edges", "stability"]
+ROWS: tuple[Row, ...] = get_args(Row)
 NetworkKind = Literal["trained", "shuffled", "redrawn"]
+LabelKind = Literal["data", "own"]
 
 TOLERANCES = (0.1, 0.01)
 """Rises of the cross-entropy within which ranks are sought."""
@@ -22,10 +23,13 @@ class YardstickRequest(Record):
     are compared with the first."""
     rows: NonEmptyNames = ("rank",)
     """Comma-separated rows: rank; learnt, the same on networks with shuffled and redrawn weights; directions,
-    every direction dropped alone; mean-jacobian, the share of the mean in LIB's Jacobians."""
+    every direction dropped alone; mean-jacobian, the share of the mean in LIB's Jacobians; edges, counts and
+    curves of every basis; stability, agreement of fits on halves of the data, and with --twin of seeds."""
     layers: Names = ()
     """Comma-separated node layers; NAME:read is the part that only weights read; default: all but the last,
     and without those that hold a variance."""
+    alone: Names = ()
+    """Comma-separated layers, out of these, that are replaced one by one as well; default: all of them."""
     ranks: Names = ()
     """Comma-separated numbers of directions kept; default: 0, 1, 2, 4 and multiples of an eighth."""
     removed: Names = ("1", "2", "4", "8")
@@ -40,6 +44,10 @@ class YardstickRequest(Record):
     """Query positions sampled per sequence in attention's Jacobians; default: all."""
     jacobian_sources: int | None = Field(None, ge=1)
     """Stochastic sources over output positions where no closed form is known, as for gib; default: exact."""
+    edge_samples: int | None = Field(None, ge=1)
+    """First samples of the data over which edges are averaged; default: those of the Jacobians."""
+    edge_tests: int | None = Field(None, ge=1)
+    """First test samples on which edges are removed; default: all."""
     norm_limit: float | None = Field(None, ge=0, allow_inf_nan=False)
     """Tokens whose norm exceeds this many times the median of their layer count in no basis and are not
     replaced; 0 is no limit. Default: 3 for language models, else 0."""
@@ -72,8 +80,8 @@ class IntervalEstimate(Record):
 class RankCurve(Record):
     """Effect of keeping the leading directions of one method at one place, or at all places together.
 
-    Rises are of the cross-entropy of the labels over the untouched network's, divergences Kullback–Leibler
-    divergences from the untouched network's outputs, in nats per token or sample.
+    Rises are of the cross-entropy of the labels over the original network's, divergences Kullback–Leibler
+    divergences from the original network's outputs, in nats per token or sample.
     """
 
     network: NetworkKind
@@ -163,12 +171,55 @@ class MeanJacobianShare(Record):
     share: float
 
 
+class NeededEdges(Record):
+    """Edges of one section that a network needs, in one basis."""
+
+    network: NetworkKind
+    method: str
+    labels: LabelKind
+    """Labels of the data, or drawn from the network's own outputs."""
+    source: str
+    target: str
+    possible: int
+    """Edges between the features kept."""
+    metric: Metric
+    tolerance: float
+    baseline: float
+    without_edges: float
+    """The metric with no edges except those of the constant."""
+    robust: int
+    """Edges such that no mask found within the rest misses the limit, at level 1."""
+    required: int
+    """The plain count."""
+    interval: tuple[int, int]
+    """95 % bootstrap interval of the plain count."""
+    area: IntervalEstimate
+    """Area under the faithfulness curve; 1 if few edges do it all."""
+
+
+class Agreement(Record):
+    """Agreement of two fits of one method at one place, over the leading directions."""
+
+    method: str
+    place: str
+    compared: str
+    """"halves" of the data, or the name of a network of another seed."""
+    directions: int
+    """Directions compared."""
+    subspace: IntervalEstimate
+    """Mean squared canonical correlation."""
+    matched: IntervalEstimate
+    """Mean correlation over the best one-to-one matching."""
+
+
 class MethodCost(Record):
     """Cost of fitting a method."""
 
     network: NetworkKind
     method: str
     processor_seconds: float
+    forward_passes: float
+    """The same in forward passes over the data that methods are fitted on."""
 
 
 class YardstickResult(Record):
@@ -184,7 +235,7 @@ class YardstickResult(Record):
     """Samples that methods were fitted on."""
     test_samples: int
     baseline: float
-    """Cross-entropy of the untouched network on the test samples."""
+    """Cross-entropy of the original network on the test samples."""
     replaced_share: dict[str, float]
     """Share of the test tokens that are replaced at each place; others have massive norms."""
     curves: tuple[RankCurve, ...] = ()
@@ -192,6 +243,8 @@ class YardstickResult(Record):
     directions: tuple[DirectionEffects, ...] = ()
     correlations: tuple[DirectionCorrelations, ...] = ()
     mean_jacobians: tuple[MeanJacobianShare, ...] = ()
+    edges: tuple[NeededEdges, ...] = ()
+    stability: tuple[Agreement, ...] = ()
     costs: tuple[MethodCost, ...] = ()
 
     def curve(self, method: str, place: str = "", network: NetworkKind = "trained") -> RankCurve:

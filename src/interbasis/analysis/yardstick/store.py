@@ -14,7 +14,7 @@ from interbasis.base.records import Record
 
 NAME = "yardstick"
 FORMAT = "interbasis-yardstick"
-SCHEMA = 1
+SCHEMA = 2
 
 
 class StoredYardstick(Record):
@@ -48,16 +48,19 @@ def load(folder: Path) -> tuple[YardstickResult, dict[str, Tensor]] | None:
         return None
     remedy = f"delete {path} and run the command again"
     try:
-        stored = StoredYardstick.model_validate(parse_json(path.read_text(encoding="utf-8")))
-    except ValidationError as error:
-        raise InterbasisError(f"{path} is damaged: {first_problem(error)}; {remedy}") from error
+        written = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InterbasisError(f"{path} is not readable ({error}); {remedy}") from error
-    if stored.format != FORMAT or stored.schema_version != SCHEMA:
+    version = (written.get("format"), written.get("schema_version")) if isinstance(written, dict) else None
+    if version and None not in version and version != (FORMAT, SCHEMA):
         raise InterbasisError(
-            f"{path} has format {stored.format!r}, schema {stored.schema_version}; this version reads "
-            f"{FORMAT!r}, schema {SCHEMA}: upgrade interbasis, or {remedy}"
+            f"{path} has format {version[0]!r}, schema {version[1]}; this version reads {FORMAT!r}, schema "
+            f"{SCHEMA}: upgrade interbasis, or {remedy}"
         )
+    try:
+        stored = StoredYardstick.model_validate(written)
+    except ValidationError as error:
+        raise InterbasisError(f"{path} is damaged: {first_problem(error)}; {remedy}") from error
     file = inside(folder, f"{NAME}.safetensors")
     if not file.is_file() or file_sha256(file) != stored.tensors:
         raise InterbasisError(f"{file} does not belong to {path.name} beside it; {remedy}")

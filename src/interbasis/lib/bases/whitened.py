@@ -83,24 +83,27 @@ class WhitenedBasis(FeatureBasis):
             principal = principal.with_largest_alone()
         key = config.seed, inputs.jacobians.first + index
         layer = self.turn(principal, gram, config.jacobian_floor, key)
-        layer, deviation = with_errors(layer, gram, self.turned_by_jacobians)
+        layer, deviation = with_errors(layer, gram, self.turned_by_jacobians, inputs.jacobians.unseen_share)
         tensors, values = dump_layers([layer])
         return tensors if deviation is None else tensors | {"deviation": deviation}, values
 
 
 def with_errors(
-    layer: LayerBasis, gram: JacobianGram, rotated: bool = True
+    layer: LayerBasis, gram: JacobianGram, rotated: bool = True, unseen: float = 1.0
 ) -> tuple[LayerBasis, Tensor | None]:
-    """The layer with standard errors of Λ, and E [features, features]: CᵀC may be off by CᵀEC.
+    """The layer with standard errors of Λ, and E [draws, features, features]: CᵀC may be off by CᵀEC.
 
     In features M is the identity and E_jj = δΛ_j/Λ_j. Only what was decomposed depends on M as a matrix: an
-    isolated coordinate, or a feature that was not ``rotated`` by M, depends on its own entry alone.
+    isolated coordinate, or a feature that was not ``rotated`` by M, depends on its own entry alone. Samples
+    are drawn without replacement, so that variances are smaller by the share that was ``unseen``.
     """
     first = layer.first_feature
     E = gram.deviations(layer.inverse[first:, first:].T)
     if E is None or layer.eigenvalues is None:
         return layer, None
-    diagonal, alone = torch.diag(E.diagonal()), layer.isolated
-    E = torch.block_diag(diagonal[:alone, :alone], E[alone:, alone:]) if rotated else diagonal
-    E = torch.nn.functional.pad(E, (first, 0, first, 0))
-    return replace(layer, eigenvalue_errors=E.diagonal().abs() * layer.eigenvalues), E
+    diagonal, alone = torch.diag_embed(E.diagonal(dim1=1, dim2=2)), layer.isolated
+    if rotated:
+        diagonal[:, alone:, alone:] = E[:, alone:, alone:]
+    E = torch.nn.functional.pad(diagonal, (first, 0, first, 0))
+    relative = (unseen * E.diagonal(dim1=1, dim2=2).square().sum(0)).sqrt()
+    return replace(layer, eigenvalue_errors=relative * layer.eigenvalues), E

@@ -18,8 +18,8 @@ from interbasis.models.traced.recognise import CHECKS, op_name
 from interbasis.models.traced.streams import PrefixOutput, Stream, evaluate
 from interbasis.models.traced.trace import TracedModule, location
 from interbasis.network.cores import Core, General, Linear
-from interbasis.network.network import LayerMap, NodeLayer, Prefix, Section
-from interbasis.network.prefix import with_constant
+from interbasis.network.network import LayerMap, NodeLayer, Section
+from interbasis.network.prefix import Prefix, with_constant
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import StencilSection, add_taps, patch_matrix
 
@@ -213,7 +213,7 @@ class TracedPrefix(Prefix):
     def __repr__(self) -> str:
         return f"TracedPrefix({'; '.join(self.steps) or 'the input itself'})"
 
-    def __deepcopy__(self, memo: dict) -> "TracedPrefix":
+    def __deepcopy__(self, memo: dict[int, object]) -> "TracedPrefix":
         """The weights are copied; the graph and its operations are shared."""
         module = fx.GraphModule(dict(self.module.named_buffers()), self.module.graph)
         for name, buffer in module.named_buffers():
@@ -227,8 +227,8 @@ class TracedPrefix(Prefix):
 
     def forward(self, inputs: Tensor) -> Tensor:
         expected = f"[samples{''.join(f', {size}' for size in self.shape)}], like the example"
-        odd = inputs.ndim != len(self.shape) + 1
-        if odd or (self.fixed_lengths and tuple(inputs.shape[1:]) != self.shape):
+        first = 0 if self.fixed_lengths or self.has_rows else 1  # of the dimensions that must agree
+        if inputs.ndim != len(self.shape) + 1 or tuple(inputs.shape[1 + first :]) != self.shape[first:]:
             raise InterbasisError(f"expected inputs of shape {expected}, received {list(inputs.shape)}")
         if self.takes_tokens == inputs.is_floating_point():
             kind = "integers" if self.takes_tokens else "real numbers"

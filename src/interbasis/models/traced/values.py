@@ -111,7 +111,7 @@ class Integers:
     """Shape of the traced tensor."""
 
 
-Value = Constant | PrefixValue | StreamView | AttentionScores | Integers | tuple
+Value = Constant | PrefixValue | StreamView | AttentionScores | Integers | tuple[Any, ...]
 """Operations that return several tensors have tuples of values."""
 RECOGNISED = (StreamView, AttentionScores, Integers)
 """Values that are computed by layers."""

@@ -37,7 +37,7 @@ function make(name, attributes = {}, ...children) {
 const visible = (token) => token.replaceAll("\n", "↵").replaceAll(" ", "␣");
 const word = (token) => (data.tokens[token] === undefined ? String(token) : visible(data.tokens[token]));
 const percent = (share) => `${(100 * share).toFixed(share < 0.01 ? 2 : share < 0.1 ? 1 : 0)} %`;
-const amount = (value) => Number(value.toPrecision(3)).toString();
+const amount = (value) => (value === null ? "–" : Number(value.toPrecision(3)).toString());
 
 function label(layer, feature) {
   const known = layers[layer].described.get(feature);
@@ -157,8 +157,8 @@ function drawFeature() {
   }
   card.append(make("p", { class: "facts" }, facts.join(" · ")));
   card.append(make("h3", {}, "What acts on it, and what it acts on"), drawNeighbours(layer, feature));
-  card.append(make("p", { class: "facts legend" }, make("i", { style: "background:var(--plus)" }), "raises on average  ",
-    make("i", { style: "background:var(--minus)" }), "lowers on average; width: RMS over all tokens"));
+  card.append(make("p", { class: "facts legend" }, make("i", { class: "raises" }), "raises on average  ",
+    make("i", { class: "lowers" }), "lowers on average; width: RMS over all tokens"));
   if (known && known.examples.length) {
     card.append(make("h3", {}, "Where it is most active"));
     for (const example of known.examples) {
@@ -178,8 +178,8 @@ function drawTrace() {
   const trace = data.traces[state.trace];
   const wide = Math.max(90, Math.min(140, 900 / trace.tokens.length)), tall = 120;
   const width = 110 + wide * trace.tokens.length, height = 60 + tall * trace.layers.length;
-  const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, style: `min-width:${width}px`, role: "img",
-    "aria-label": "Trace of the prompt" });
+  const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Trace of the prompt" });
+  svg.style.minWidth = `${width}px`;
   const places = trace.layers.map((layer, k) => {
     const count = new Map();
     return layer.nodes.map((node) => {
@@ -199,8 +199,8 @@ function drawTrace() {
   });
   trace.layers.forEach((layer, k) => layer.nodes.forEach((node, n) => {
     const { x, y } = places[k][n], index = layers.findIndex((other) => other.place === layer.place);
-    const text = `${layer.place} #${node.feature} ${label(index, node.feature) || ""}: effect ${amount(node.effect)}` +
-      (node.measured === null ? "" : `, measured ${amount(node.measured)}`);
+    const text = `${layer.place} #${node.feature} ${label(index, node.feature) || ""}: effect ${amount(node.effect)}, ` +
+      `to first order ${amount(node.gradient)}`;
     svg.append(make("g", { class: "node", tabindex: 0, role: "link", click: () => open(index, node.feature) },
       make("circle", { cx: x, cy: y, r: 3 + 7 * Math.sqrt(Math.abs(node.effect) / largest),
         class: node.effect < 0 ? "minus" : "plus" }), make("title", {}, text)));
@@ -215,9 +215,10 @@ function drawTrace() {
   }
   card.append(make("h2", {}, `Next token: ${word(trace.target)}`));
   const nodes = trace.layers.reduce((total, layer) => total + layer.nodes.length, 0);
-  card.append(make("p", { class: "facts" }, `${nodes} nodes; set to 0, or to their mean if usually active, one at a ` +
-    `time, ${percent(trace.sign_agreement)} of the checked ones move the logit in the predicted direction ` +
-    `(rank correlation ${amount(trace.correlation)})`));
+  card.append(make("p", { class: "facts" }, `${nodes} nodes. Their size is what the logit loses, as measured, when the ` +
+    `feature is set to 0 there, or to its mean if it is usually active. Edges have the sign of what taking out the ` +
+    `source does to the target in ${percent(trace.sign_agreement)} of the checked cases (rank correlation ` +
+    `${amount(trace.correlation)}).`));
   card.append(make("div", { class: "scroll" }, svg));
   const list = make("ol");
   const all = trace.layers.flatMap((layer) => layer.nodes.map((node) => ({ ...node, place: layer.place })));
@@ -229,7 +230,7 @@ function drawTrace() {
       make("span", { class: "id" }, `${node.place} #${node.feature} at ${word(trace.tokens[node.position])}`),
       described(index, node.feature))));
   }
-  card.append(make("h3", {}, "Largest effects on the logit"), list);
+  card.append(make("h3", {}, "Largest measured effects on the logit"), list);
   return card;
 }
 

@@ -5,81 +5,88 @@ many features there are.
 """
 
 import base64
-import json
-from collections.abc import Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
+from jinja2.utils import htmlsafe_json_dumps
 from torch import Tensor
 
+from interbasis.analysis.dictionaries.descriptions import DescriptionsResult
+from interbasis.analysis.dictionaries.trace import DictionaryTrace
+from interbasis.analysis.stored_results import load_named, load_result
 from interbasis.base.version import VERSION
-from interbasis.dictionaries.graph import DictionaryGraph, SparseEdges
-from interbasis.dictionaries.labels import DescribedFeature
-from interbasis.dictionaries.trace import DictionaryTrace
-from interbasis.show.html import encodable, escaped
+from interbasis.dictionaries.graph import DictionaryGraph, SparseEdges, load_identified_graph
+from interbasis.show.html import render
+from interbasis.show.viewer.page import PageFiles
 
+HERE = Path(__file__).parent
 NEIGHBOURS = 10
 """Neighbours of a feature on either side that the page holds."""
 
 
-def dictionary_page(
+def read_files() -> PageFiles:
+    """The page's script and style."""
+    return PageFiles(
+        (HERE / "page.js").read_text(encoding="utf-8"), (HERE / "page.css").read_text(encoding="utf-8")
+    )
+
+
+def folder_html(folder: str | Path, files: PageFiles | None = None) -> str:
+    """The page of a graph in its folder, with the results beside it."""
+    graph, digest = load_identified_graph(folder)
+    described = load_result(folder, DescriptionsResult, digest=digest)
+    traces = load_named(folder, DictionaryTrace, digest=digest)
+    return graph_html(graph, described, list(traces.values()), files)
+
+
+def graph_html(
     graph: DictionaryGraph,
-    descriptions: Mapping[str, Sequence[DescribedFeature]],
-    traces: Mapping[str, DictionaryTrace],
-    names: Sequence[str] | None,
+    described: DescriptionsResult | None,
+    traces: Sequence[DictionaryTrace],
+    files: PageFiles | None = None,
 ) -> str:
     """Make the page.
 
     Args:
         graph: The graph.
-        descriptions: Described features by place; empty where they were not made.
-        traces: Traces by name.
-        names: Texts of tokens; None where there is no tokenizer.
+        described: Descriptions of its features; None where they were not made.
+        traces: Its traces.
+        files: The page's script and style, where they were read already.
     """
-    header = graph.header
-    shown = {
-        token for features in descriptions.values() for feature in features for token in _tokens(feature)
-    }
-    shown |= {token for trace in traces.values() for token in (*trace.tokens, trace.target)}
+    header, files = graph.header, files or read_files()
+    words = {} if described is None else dict(described.words)
+    features = {} if described is None else {layer.place: layer.features for layer in described.layers}
+    for trace in traces:
+        words |= trace.words
     values: dict[str, object] = {
         "layers": [
             {
                 "place": layer.place,
                 "frequency": _encoded(statistics.frequency),
                 "variance": _encoded(statistics.square - statistics.mean.square()),
-                "described": [
-                    feature.model_dump(mode="json") for feature in descriptions.get(layer.place, ())
-                ],
+                "described": [feature.model_dump(mode="json") for feature in features.get(layer.place, ())],
             }
             for layer, statistics in zip(header.layers, graph.statistics, strict=True)
         ],
         "pairs": [_neighbours(edges) for edges in graph.edges],
-        "traces": [{"name": name, **trace.model_dump(mode="json")} for name, trace in traces.items()],
-        "tokens": {} if names is None else {str(k): names[k] for k in sorted(shown) if 0 <= k < len(names)},
+        "traces": [trace.model_dump(mode="json") for trace in traces],
+        "tokens": {str(token): text for token, text in words.items()},
         "about": _about(graph),
     }
-    folder = files("interbasis.show.dictionaries")
-    page = folder.joinpath("page.html").read_text(encoding="utf-8")
-    parts = {
-        "title": escaped(f"{_short_name(header.model)}: features of {len(header.layers)} dictionaries"),
-        "css": folder.joinpath("page.css").read_text(encoding="utf-8"),
-        "data": encodable(json.dumps(values, ensure_ascii=False)).replace("<", "\\u003c"),
-        "script": folder.joinpath("page.js").read_text(encoding="utf-8"),
-    }
-    for name, text in parts.items():
-        page = page.replace("{{ " + name + " }}", text)
-    return page
+    return render(
+        (HERE / "page.html").read_text(encoding="utf-8"),
+        title=f"{_short_name(graph.provenance.model)}: features of {len(header.layers)} dictionaries",
+        policy=files.policy("'none'"),
+        files=files,
+        json=htmlsafe_json_dumps(values),
+    )
 
 
 def _short_name(model: str) -> str:
     """A model's name without its kind and folder."""
     return model.partition(":")[2].rstrip("/").rpartition("/")[2].partition(",")[0] or model or "Model"
-
-
-def _tokens(feature: DescribedFeature) -> list[int]:
-    described = feature.description.tokens if feature.description else ()
-    return [*described, *(token for example in feature.examples for token in example.tokens)]
 
 
 def _neighbours(edges: SparseEdges) -> dict[str, str]:
@@ -113,7 +120,8 @@ def _about(graph: DictionaryGraph) -> list[str]:
     header = graph.header
     lines = [
         f"Edges are attributions of a feature's pre-activation to the features of the dictionary before "
-        f"(rule: {header.config.edge_method}), over {header.samples:,} samples, interbasis {VERSION}."
+        f"(rule: {header.config.edge_method}), over {graph.provenance.samples['data']:,} samples, "
+        f"interbasis {VERSION}."
     ]
     for pair in header.pairs:
         lines.append(

@@ -7,11 +7,19 @@ limit for the whole graph; what was left out, and how much of Ê² it carries, g
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from pydantic import Field
+
+from interbasis.analysis.dictionaries.ablation import DictionaryAblation
+from interbasis.analysis.dictionaries.descriptions import DescriptionsResult, feature_texts
 from interbasis.analysis.run_record import read_run
+from interbasis.analysis.stages.modules import ModulesResult
+from interbasis.analysis.stored_results import load_result
 from interbasis.analysis.summary import summarise
 from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Basis, Method, Record
+from interbasis.dictionaries.graph import DictionaryBuildConfig, is_dictionary_graph, load_identified_graph
 from interbasis.graph.settings import BuildConfig
 from interbasis.show.html import encodable
 from interbasis.show.rows import EDGE_LIMIT, LayerRows, SectionRows, layer_rows, section_rows
@@ -36,6 +44,8 @@ class NodeRow:
     """Standard error where Λ was sampled."""
     module: int | None
     """None without modules, −1 for a feature in none."""
+    frequency: float | None = None
+    """Share of the tokens at which a dictionary's feature is active; None for a feature of a basis."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,8 @@ class EdgeRow:
     """Standard error where Ê was estimated."""
     needed: bool | None
     """Whether the ablation requires it; None where its section was not ablated."""
+    mean: float | None = None
+    """Mean with its sign, between dictionaries; None between bases."""
 
 
 class SectionNote(Record):
@@ -76,12 +88,14 @@ class About(Record):
 
     model: str
     family: str
-    basis: Basis
+    basis: Basis | Literal["dictionary"]
     edge_method: Method | None
     samples: dict[str, int]
     versions: dict[str, str]
-    settings: BuildConfig
+    settings: BuildConfig | DictionaryBuildConfig
     model_fingerprint: str
+    dictionaries: dict[str, str] = Field(default_factory=dict)
+    """SHA-256 of the dictionary at every place, of which features have the numbers."""
 
 
 class FileNotes(Record):
@@ -123,6 +137,8 @@ def plain_graph(run: str | Path, limit: int | None = EDGE_LIMIT) -> PlainGraph:
     """The nodes and at most ``limit`` edges of a run on disk (None for all), with what is known."""
     if limit is not None and limit < 1:
         raise InterbasisError(f"expected to write at least one edge, received a limit of {limit}")
+    if is_dictionary_graph(run):
+        return dictionary_rows(Path(run), limit)
     record = read_run(run, max_traces=0)
     graph, summary = record.graph, summarise(record.graph)
     sections = section_rows(record, limit)
@@ -144,6 +160,52 @@ def plain_graph(run: str | Path, limit: int | None = EDGE_LIMIT) -> PlainGraph:
     )
     nodes = tuple(node for layer in layer_rows(record) for node in _nodes(layer))
     return PlainGraph(nodes, tuple(edge for section in sections for edge in _edges(section)), notes, about)
+
+
+def dictionary_rows(folder: Path, limit: int | None) -> PlainGraph:
+    """The nodes and at most ``limit`` edges of a graph between dictionaries; dead features are left out."""
+    graph, digest = load_identified_graph(folder)
+    found = load_result(folder, DescriptionsResult, digest=digest)
+    modules = load_result(folder, ModulesResult, digest=digest)
+    ablation = load_result(folder, DictionaryAblation, digest=digest)
+    texts = {} if found is None else feature_texts(found)
+    members = {} if modules is None else modules.layers
+    required = {} if ablation is None else {name: pair.count for name, pair in ablation.pairs.items()}
+    nodes = []
+    for k, (layer, statistics) in enumerate(zip(graph.header.layers, graph.statistics, strict=True)):
+        frequency = statistics.frequency.tolist()
+        for j in statistics.frequency.nonzero()[:, 0].tolist():
+            label = encodable(texts.get((layer.place, j), "")) or None
+            module = members[layer.place][j] if layer.place in members else None
+            nodes.append(
+                NodeRow(f"{k}_{j}", layer.place, k, j, False, label, None, None, module, frequency[j])
+            )
+    rows: list[EdgeRow] = []
+    notes: list[SectionNote] = []
+    for k, (pair, edges) in enumerate(zip(graph.header.pairs, graph.edges, strict=True)):
+        held = pair.stored if limit is None else min(pair.stored, limit // len(graph.edges))
+        errors = [None] * held if edges.error is None else edges.error[:held].tolist()
+        count = required.get(pair.source)
+        columns = (column[:held].tolist() for column in (edges.source, edges.target, edges.rms, edges.mean))
+        for place, (j, i, strength, mean, error) in enumerate(zip(*columns, errors, strict=True)):
+            needed = None if count is None else place < count
+            rows.append(EdgeRow(f"{k}_{j}", f"{k + 1}_{i}", k, strength, error, needed, mean))
+        squares = edges.rms.double().square()
+        share = (squares[:held].sum() / squares.sum().clamp_min(1e-300)).item() * pair.stored_share
+        notes.append(
+            SectionNote(
+                source=pair.source, target=pair.target, edges=pair.nonzero, written=held,
+                smallest_written=edges.rms[held - 1].item() if held else None, share_of_squares=share,
+            )
+        )  # fmt: skip
+    origin = graph.provenance
+    about = About(
+        model=origin.model, family=origin.family, basis="dictionary", settings=graph.header.config,
+        edge_method=graph.header.config.edge_method, samples=origin.samples, versions=origin.versions,
+        model_fingerprint=origin.model_fingerprint,
+        dictionaries={layer.place: layer.digest or layer.path for layer in graph.header.layers},
+    )  # fmt: skip
+    return PlainGraph(tuple(nodes), tuple(rows), tuple(notes), about)
 
 
 def _nodes(layer: LayerRows) -> Iterator[NodeRow]:

@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Callable, Iterable
 from functools import wraps
+from io import BytesIO
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -24,6 +25,8 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 GREY, FAINT, INK = "#9A9A9A", "#D9D9D9", "#222222"
 WIDTH = 7.0
 """Inches across a page."""
+SCREEN_DPI = 100
+"""Pixels per inch of a figure in a notebook."""
 STYLE: Any = rc_params_from_file(Path(__file__).with_name("interbasis.mplstyle"), use_default_template=False)
 
 
@@ -38,9 +41,20 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return draw_styled
 
 
+class NotebookFigure(Figure):
+    """A figure that pyplot knows nothing of, and that shows itself in a notebook."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        """The figure in twice the resolution, and the width that it takes."""
+        file = BytesIO()
+        with rc_context(STYLE):
+            self.savefig(file, format="png", dpi=2 * SCREEN_DPI)
+        return file.getvalue(), {"width": round(self.get_figwidth() * SCREEN_DPI)}
+
+
 def new_figure(width: float = WIDTH, height: float = 2.6) -> Figure:
-    """An empty figure in inches that pyplot knows nothing of."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+    """An empty figure in inches that shows itself in a notebook."""
+    figure = NotebookFigure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 

@@ -1,6 +1,6 @@
 """Figures of a report: those that its runs hold the data for."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from matplotlib.figure import Figure
@@ -23,23 +23,10 @@ Counts = Mapping[str, int | None]
 """Edges or nodes required by section or layer; None where they were not measured."""
 
 
-def report_figures(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
-    """All figures, made one after another."""
-    for number, run in enumerate(runs):
-        yield from _graphs(run, number)
-    yield from _required(runs)
-    with_curves = [(run, run.record.curves) for run in runs if run.record.curves]
-    keys: list[object] = [(run.graph.layer_names, curves.curves.metric) for run, curves in with_curves]
-    for number, group in enumerate(_grouped(with_curves, keys)):
-        curves_by_run = {run.name: curves for run, curves in group}
-        yield f"curves-{number}", "The metric as edges are ablated", figures.ablation_curves(curves_by_run)
-    yield from _monosemanticity(runs)
-    for number, run in enumerate(runs):
-        yield from _classes(run, number)
-        yield from _positions(run, number)
-    for number, alike in enumerate(_grouped(runs, [run.graph.layer_names for run in runs])):
-        spectra = figures.eigenvalue_spectra({run.name: run.graph for run in alike})
-        yield f"spectra-{number}", "Importance of features", spectra
+def report_figures(runs: Sequence[ReportedRun], kinds: Iterable[str] | None = None) -> Iterator[NamedFigure]:
+    """Figures of certain kinds, or of all, made one after another."""
+    for kind in KINDS if kinds is None else kinds:
+        yield from KINDS[kind](runs)
 
 
 def heat_maps(differences: Sequence[Difference]) -> Iterator[NamedFigure]:
@@ -63,6 +50,27 @@ def _grouped(items: Sequence[T], keys: Sequence[object]) -> list[list[T]]:
     return list(groups.values())
 
 
+def _curves(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
+    with_curves = [(run, run.record.curves) for run in runs if run.record.curves]
+    keys: list[object] = [(run.graph.layer_names, curves.curves.metric) for run, curves in with_curves]
+    for number, group in enumerate(_grouped(with_curves, keys)):
+        curves_by_run = {run.name: curves for run, curves in group}
+        yield f"curves-{number}", "The metric as edges are ablated", figures.ablation_curves(curves_by_run)
+
+
+def _spectra(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
+    for number, alike in enumerate(_grouped(runs, [run.graph.layer_names for run in runs])):
+        spectra = figures.eigenvalue_spectra({run.name: run.graph for run in alike})
+        yield f"spectra-{number}", "Importance of features", spectra
+
+
+def _for_each(
+    draw: Callable[[ReportedRun, int], Iterator[NamedFigure]],
+) -> Callable[[Sequence[ReportedRun]], Iterator[NamedFigure]]:
+    """Figures of every run by itself."""
+    return lambda runs: (figure for number, run in enumerate(runs) for figure in draw(run, number))
+
+
 def _graphs(run: ReportedRun, number: int) -> Iterator[NamedFigure]:
     if not run.graph.edges:
         return
@@ -83,13 +91,17 @@ def _graphs(run: ReportedRun, number: int) -> Iterator[NamedFigure]:
 
 def _required(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
     ablated = [(run, run.record.ablation) for run in runs if run.record.ablation]
-    keys: list[object] = [(run.graph.layer_names, ablation.conditions) for run, ablation in ablated]
+    keys: list[object] = [
+        (run.graph.layer_names, ablation.conditions, run.is_robust) for run, ablation in ablated
+    ]
     for number, group in enumerate(_grouped(ablated, keys)):
         alike, ablation = [run for run, _ in group], group[0][1]
         rule = (
             f"Required: the largest that keep {ablation.metric.replace('_', '-')} within "
-            f"{ablation.tolerance:g} of the untouched model's, one place at a time."
+            f"{ablation.tolerance:g} of the original model's, one place at a time."
         )
+        if alike[0].is_robust:
+            rule += " Edges: robust counts."
         for what, rows, sizes in (
             ("edges", [run.edges_required for run in alike], alike[0].edge_counts),
             ("nodes", [run.nodes_required for run in alike], alike[0].node_counts),
@@ -169,3 +181,15 @@ def _positions(run: ReportedRun, number: int) -> Iterator[NamedFigure]:
             known = [layer.features[index] for index in best]
             yield f"positions-{number}", title, figures.position_profiles(known, layer.name)
             return
+
+
+KINDS: dict[str, Callable[[Sequence[ReportedRun]], Iterator[NamedFigure]]] = {
+    "graph": _for_each(_graphs),
+    "required": _required,
+    "curves": _curves,
+    "monosemanticity": _monosemanticity,
+    "classes": _for_each(_classes),
+    "positions": _for_each(_positions),
+    "spectra": _spectra,
+}
+"""Kinds of figures in the order of a report."""

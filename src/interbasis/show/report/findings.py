@@ -41,14 +41,19 @@ def _edges(run: ReportedRun) -> str:
         carrying = {section.name: (section.edges_for_90_percent, section.edges) for section in sections}
         return SENTENCES["carrying"].format(share=_edge_share(carrying), listed=_listed(carrying))
     counts = {
-        section.name: (section.count, run.summary.sections[source].edges)
+        section.name: (
+            section.headline if run.is_robust else section.count,
+            run.summary.sections[source].edges,
+        )
         for source, section in ablation.sections.items()
     }
+    plain = sum(section.count for section in ablation.sections.values())
+    kind = f"robustly; plain count {plain:,}" if run.is_robust else "plain count"
     listed = _listed(counts)
     if len(counts) == 1 < len(run.summary.sections):
         listed = f" ({next(iter(counts))}, the only section that was ablated)"
     share, metric = _edge_share(counts), ablation.metric.replace("_", "-")
-    return SENTENCES["enough"].format(share=share, metric=metric, ablation=ablation, listed=listed)
+    return SENTENCES["enough"].format(share=share, metric=metric, ablation=ablation, listed=listed, kind=kind)
 
 
 def _edge_share(counts: dict[str, tuple[int, int]]) -> str:

@@ -8,11 +8,17 @@ from pathlib import Path
 
 from interbasis.analysis.ablation.records import Control
 from interbasis.analysis.features.records import LayerFeatures
-from interbasis.analysis.run_record import RunRecord, read_run
+from interbasis.analysis.run_record import RunRecord, read_results, read_run
 from interbasis.analysis.summary import RunSummary, summarise
+from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.show.rows import LayerRows, SectionRows, layer_rows, section_rows
+
+MAX_TRACES = 100
+"""Traces whose checks a report counts, the newest."""
+Reportable = str | Path | Workspace
+"""A run's folder, or an open run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +28,7 @@ class ReportedRun:
     name: str
     """Short, and different for every run of a report."""
     folder: str
-    """As it was given."""
+    """As it was given; empty for a run in memory."""
     record: RunRecord
 
     @property
@@ -45,13 +51,20 @@ class ReportedRun:
 
     @property
     def model(self) -> str:
-        return self.graph.provenance.model or f"a network of the family {self.graph.provenance.family}"
+        return self.summary.model or f"a network of the family {self.summary.family}"
+
+    @property
+    def is_robust(self) -> bool:
+        """Whether robust counts were sought for all sections that were ablated."""
+        rows = self.record.ablation.sections.values() if self.record.ablation else ()
+        return bool(rows) and all(row.robust for row in rows)
 
     @property
     def edges_required(self) -> dict[str, int | None]:
-        """Edges required by section; None where a section was not ablated."""
+        """Edges required by section, robust where all of them are; None where a section was not ablated."""
         rows = {name: section.edges_required for name, section in self.sections.items()}
-        return {name: row.count if row else None for name, row in rows.items()}
+        counts = "headline" if self.is_robust else "count"
+        return {name: getattr(row, counts) if row else None for name, row in rows.items()}
 
     @property
     def nodes_required(self) -> dict[str, int | None]:
@@ -91,19 +104,23 @@ class ReportedRun:
         }
 
 
-def read_runs(folders: Sequence[str | Path]) -> list[ReportedRun]:
-    """Several runs, each with a name of its own: the folder's, or its path where two are called alike."""
-    if not folders:
+def read_runs(runs: Reportable | Sequence[Reportable]) -> list[ReportedRun]:
+    """Runs, each with a name of its own: the folder's, or its path where two are called alike."""
+    listed = [runs] if isinstance(runs, str | Path | Workspace) else list(runs)
+    if not listed:
         raise InterbasisError("a report requires at least one run; name its folder")
-    paths = [Path(folder).resolve() for folder in folders]
-    if len(set(paths)) < len(paths):
-        raise InterbasisError("a run was given twice; give each run once")
+    folders = [run.folder if isinstance(run, Workspace) else Path(run) for run in listed]
+    paths = [folder.resolve() for folder in folders if folder is not None]
+    for twice in (path for path in paths if paths.count(path) > 1):
+        raise InterbasisError(f"the run {twice} was given twice; give each run once")
     counts = Counter(path.name for path in paths)
-    return [
-        ReportedRun(
-            path.name if counts[path.name] == 1 else f"{path.parent.name}/{path.name}",
-            str(folder),
-            read_run(folder, max_traces=0),
-        )
-        for folder, path in zip(folders, paths, strict=True)
-    ]
+    reported = []
+    for number, (run, folder) in enumerate(zip(listed, folders, strict=True), 1):
+        name = f"run {number}"
+        if folder is not None:
+            path = folder.resolve()
+            name = path.name if counts[path.name] == 1 else f"{path.parent.name}/{path.name}"
+        read = read_results if isinstance(run, Workspace) else read_run
+        record = read(run, max_traces=MAX_TRACES)  # type: ignore[arg-type]
+        reported.append(ReportedRun(name, "" if folder is None else str(folder), record))
+    return reported

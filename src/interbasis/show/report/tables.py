@@ -22,7 +22,7 @@ def provenance(runs: Sequence[ReportedRun]) -> ResultTable:
     columns = [
         {
             "folder": run.folder,
-            "model": run.model,
+            "model": " · ".join(dict.fromkeys(filter(None, [run.model, run.graph.provenance.model]))),
             "weights (SHA-256)": run.graph.provenance.model_fingerprint[:16],
             "basis": run.summary.basis,
             "built on": _data(run),
@@ -101,8 +101,9 @@ def section_table(runs: Sequence[ReportedRun]) -> ResultTable | None:
                 error = summary.median_relative_error
                 rows.append((
                     name, run.name, summary.edges, summary.edges_for_90_percent,
-                    "exact" if error is None else f"{error:.1%}", ablated.count if ablated else None,
+                    "exact" if error is None else f"{error:.1%}",
                     ablated.robust.count if ablated and ablated.robust else None,
+                    ablated.count if ablated else None,
                     f"{ablated.value:.5g}" if ablated else None,
                     area_with_interval(section.curve) if section.curve else None,
                 ))  # fmt: skip

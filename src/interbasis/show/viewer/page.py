@@ -19,8 +19,9 @@ from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
 from interbasis.base.files import make_folder, write_text_atomically
 from interbasis.base.records import Record
+from interbasis.dictionaries.graph import is_dictionary_graph
 from interbasis.graph.store import load
-from interbasis.show.html import escaped, render
+from interbasis.show.html import HtmlPage, render
 from interbasis.show.viewer.matching import matches
 from interbasis.show.viewer.payload import run_payload, workspace_payload
 from interbasis.show.viewer.schema import PageData
@@ -56,23 +57,35 @@ class PageFiles:
         )
 
 
+def read_files(runs: Sequence[str | Path]) -> PageFiles:
+    """Script and style of the page of these runs."""
+    if any(map(is_dictionary_graph, runs)):
+        from interbasis.show.dictionaries.page import read_files
+
+        return read_files()
+    return PageFiles.read()
+
+
 def runs_html(runs: Sequence[str | Path], token: str | None = None, files: PageFiles | None = None) -> str:
     """The page of one run, or of two side by side; with a token it can save notes to its server."""
+    if any(map(is_dictionary_graph, runs)):
+        from interbasis.show.dictionaries.page import folder_html
+
+        if len(runs) > 1:
+            raise InterbasisError(
+                "the page shows one graph between dictionaries at a time; leave out the second run, or use "
+                "interbasis compare"
+            )
+        return folder_html(runs[0], files)
     matched = matches(load(runs[0]), load(runs[1])) if len(runs) == 2 else ()
     data = PageData(token=token, runs=tuple(map(run_payload, runs)), matches=matched)
     return _page(data, files or PageFiles.read())
 
 
-def run_html(run: Workspace, height: int = 620) -> str:
-    """The page of an open run as a frame for a notebook, without a server."""
+def run_page(run: Workspace) -> HtmlPage:
+    """The page of an open run for a notebook, without a server."""
     data = PageData(token=None, runs=(workspace_payload(run, NOTEBOOK_EDGES),))
-    page = _page(data, PageFiles.read())
-    quoted = page.replace("&", "&amp;").replace("'", "&#39;")  # JSON is full of the other quotes
-    return (
-        f"<iframe title='{escaped(repr(run.graph))}' srcdoc='{quoted}' "
-        'sandbox="allow-scripts allow-downloads" '
-        f'style="width:100%;height:{height}px;border:1px solid #8884;border-radius:6px"></iframe>'
-    )
+    return HtmlPage(repr(run.graph), _page(data, PageFiles.read()))
 
 
 def write_run(run: Workspace, file: str | Path) -> Path:

@@ -55,7 +55,7 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun
     return schema.PageRun(
         name="",
         digest="",
-        **summary.model_dump(include={"family", "model", "basis"}),
+        **summary.model_dump(include={"family", "model", "basis", "too_few_data"}),
         layers=tuple(_layer(graph, rows, summary.layers[rows.name]) for rows in layer_rows(record)),
         sections=tuple(map(schema.PageSection.model_validate, section_rows(record, limit))),
         about=schema.PageAbout(
@@ -100,11 +100,11 @@ def is_folded(graph: InteractionGraph, k: int) -> bool:
     return squares.numel() > 0 and bool(squares.amax(0).sum() >= MIN_ONE_TO_ONE * squares.sum())
 
 
-def output_names(rows: LayerRows) -> tuple[str, ...] | None:
+def output_names(rows: LayerRows, class_names: tuple[str, ...]) -> tuple[str, ...] | None:
     """The names of the classes where the layer's features are the network's outputs."""
     if not rows.outputs:
         return None
-    names = next((row.classes.names for row in rows.features.values() if row.classes), ())
+    names = next((row.classes.names for row in rows.features.values() if row.classes), class_names)
     first = rows.basis.first_feature
     if len(names) != rows.basis.features - first:
         return None
@@ -119,7 +119,7 @@ def _layer(graph: InteractionGraph, rows: LayerRows, summary: LayerSummary) -> s
         constant=basis.constant,
         isolated=basis.isolated,
         outputs=rows.outputs,
-        output_names=output_names(rows),
+        output_names=output_names(rows, graph.provenance.class_names),
         folded=is_folded(graph, rows.index),
         ranked_by="variance" if rows.index + 1 == len(graph.layers) else graph.config.kind.ranked_by,
         eigenvalues=basis.eigenvalues,
@@ -136,7 +136,8 @@ def _feature(feature: Feature) -> schema.PageFeature:
         "effects": feature.effects and _effects(feature.effects),
         "mean_effects": feature.mean_effects and _effects(feature.mean_effects),
         "evidence": tuple(
-            evidence.model_copy(update={"share": short(evidence.share)}) for evidence in feature.evidence
+            schema.PageEvidence.model_validate(evidence).model_copy(update={"share": short(evidence.share)})
+            for evidence in feature.evidence
         ),
     }
     return schema.PageFeature(**dict(feature) | shown)
@@ -181,13 +182,14 @@ def page_trace(name: str, trace: Trace) -> schema.PageTrace:
     target = schema.PageTraceTarget.model_validate(trace.target)
     if output := next((row for row in trace.outputs if row.index == target.output), None):
         target = target.model_copy(update={"probability": output.probability})
-    same = ("summary", "prompt", "tokens", "edges", "scores", "groups")
+    same = ("summary", "prompt", "picture", "tokens", "edges", "scores", "groups")
     return schema.PageTrace(
         **{field: getattr(trace, field) for field in same},
         name=name,
         trusted=trace.trusted or checks is None,
         target=target,
         layers=tuple(layer.name for layer in trace.layers),
+        grids=tuple(layer.grid for layer in trace.layers),
         nodes=tuple(node.model_copy(update=changes.get(node.name)) for node in nodes),
         checks=checks,
         settings=trace.settings.model_dump(mode="json"),

@@ -29,7 +29,7 @@ from interbasis.analysis.stages.trace import TraceResult
 from interbasis.base.errors import InterbasisError
 from interbasis.show.html import render
 from interbasis.show.viewer.notes import StaleNotesError, save_notes
-from interbasis.show.viewer.page import PageFiles, runs_html
+from interbasis.show.viewer.page import read_files, runs_html
 
 MAX_NOTES_BYTES = 2_000_000
 """Longest notes that are read."""
@@ -51,7 +51,7 @@ class ViewerServer(ThreadingHTTPServer):
     def __init__(self, runs: Sequence[str | Path], port: int = 0) -> None:
         self.runs = [Path(run) for run in runs]
         self.secret, self.token = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-        self.files = PageFiles.read()
+        self.files = read_files(self.runs)
         self._page: tuple[object, bytes] | None = None
         self._lock = Lock()
         self.page()  # a run that cannot be shown is refused before anything is served

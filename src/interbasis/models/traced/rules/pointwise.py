@@ -32,7 +32,7 @@ class Pointwise(nn.Module):
         self.target: Any = node.target
         self.name, self.options, self.named = op_name(node), options, named
 
-    def __deepcopy__(self, memo: dict) -> "Pointwise":
+    def __deepcopy__(self, memo: dict[int, object]) -> "Pointwise":
         return self
 
     def __repr__(self) -> str:

@@ -54,6 +54,7 @@ class Attention(ShortCuts, PassCore, SamplesQueries):
     Cov_s, made from turned keys, has R_s on its right. *Soft-capped scores*: the k and q terms carry
     b_st = a_st cap′(score_st) in place of a_st. *Local windows*: a_st = 0 outside. *Grouped keys and
     values*: several heads read the same k and v, and the blocks above are summed over the heads of a group.
+    *Biases of scores* and *sinks*, keys without values, change the pattern alone.
 
     Cost per token about 4H²Th + 2Th²H + 2H²h³ multiplications and additions; the memory is that of one
     block of queries.
@@ -75,8 +76,9 @@ class Attention(ShortCuts, PassCore, SamplesQueries):
             words.append(f"window {shape.window}")
         if shape.cap is not None:
             words.append(f"cap {shape.cap:.6g}")
-        if shape.rotary is not None:
-            words.append(repr(shape.rotary))
+        if shape.sinks is not None:
+            words.append("sinks")
+        words += [repr(part) for part in (shape.rotary, shape.bias) if part is not None]
         return f"Attention({', '.join(words)})"
 
     def __call__(self, u: Tensor, outputs: slice) -> Tensor:
@@ -131,7 +133,7 @@ class Attention(ShortCuts, PassCore, SamplesQueries):
 
     def _whole(self, u: Tensor, positions: Tensor, counted: Counted | None, samples: slice) -> Heads:
         """Return heads of a few samples, with values about their mean."""
-        whole = _centred(Heads.from_read_outs(self.shape, u[samples], positions[samples]))
+        whole = Heads.from_read_outs(self.shape, u[samples], positions[samples]).centred()
         if counted is None:
             return whole
         return replace(whole, counted=Counted(*(mask[samples].to(u) for mask in counted)))
@@ -160,7 +162,7 @@ class Attention(ShortCuts, PassCore, SamplesQueries):
         """Compute attributions by gradient or quadrature; attention has no closed form along the line."""
         total = u.new_zeros(())
         for node, weight in zip(rule.nodes, rule.weights, strict=True):
-            x = _centred(self._heads(node * u, outputs)).queries(0, outputs.stop - outputs.start)
+            x = self._heads(node * u, outputs).centred().queries(0, outputs.stop - outputs.start)
             total = total + weight * edges.by_query(x, f, read)
         return total
 
@@ -183,7 +185,7 @@ class Attention(ShortCuts, PassCore, SamplesQueries):
         for node, weight in zip(rule.nodes, rule.weights, strict=True):
             for sample in range(len(u)):
                 samples = slice(sample, sample + 1)
-                x = _centred(Heads.from_read_outs(self.shape, node * u[samples], positions[samples]))
+                x = Heads.from_read_outs(self.shape, node * u[samples], positions[samples]).centred()
                 token, end = sample * count, (sample + 1) * count
                 while token < end:
                     group = token // size
@@ -196,8 +198,3 @@ class Attention(ShortCuts, PassCore, SamplesQueries):
 
 def _positions(u: Tensor, outputs: slice) -> Tensor:  # [n, S]
     return torch.arange(outputs.start, outputs.stop, device=u.device).expand(len(u), -1)
-
-
-def _centred(x: Heads) -> Heads:
-    """Values about their mean over the keys: v_t − z_s is the same, and float32 keeps more of its digits."""
-    return replace(x, v=x.v - x.v.mean(2, keepdim=True))

@@ -82,10 +82,9 @@ class AttentionDifference(PassCore):
             here = slice(start, start + samples)
             masks = None if counted is None else Counted(*(mask[here].to(u) for mask in counted))
             pair = [
-                replace(Heads.from_read_outs(shape, part[here], positions[here]), counted=masks)
+                replace(Heads.from_read_outs(shape, part[here], positions[here]), counted=masks).centred()
                 for part in (u_G + change, u_G)
             ]
-            pair = [replace(x, v=x.v - x.v.mean(2, keepdim=True)) for x in pair]
             for first in range(0, positions.shape[1], queries):
                 block = _QueryBlock.from_heads(*(x.queries(first, first + queries, multiple) for x in pair))
                 sums.add(block, metric)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
+from interbasis.network.cores.attention.bias import ScoreBias
 from interbasis.network.cores.attention.rotary import Rotary
 from interbasis.network.cores.core import Counted
 
@@ -31,6 +32,10 @@ class AttentionShape:
     rotary: Rotary | None = None
     key_heads: int | None = None
     """Heads of keys and values, each shared by a group of consecutive heads; None is one for each head."""
+    bias: ScoreBias | None = None
+    """Constants that are added to scores, after the cap."""
+    sinks: tuple[float, ...] | None = None
+    """For each head, the score of a key that every query sees and that has no value (gpt-oss)."""
 
     def __post_init__(self) -> None:
         if self.heads % self.groups:
@@ -39,6 +44,12 @@ class AttentionShape:
             )
         if self.window is not None and not self.causal:
             raise InterbasisError("a local window requires causal attention, received causal=False")
+        constants = [self.sinks, *([self.bias.slopes, self.bias.tables] if self.bias else [])]
+        if any(each and len(each) != self.heads for each in constants):
+            raise InterbasisError(
+                f"sinks and score biases must have an entry for each of the {self.heads} heads, received "
+                f"{[len(each) for each in constants if each]}"
+            )
 
     @property
     def groups(self) -> int:
@@ -77,6 +88,11 @@ class AttentionShape:
         return self.width**-0.5 if self.scale is None else self.scale
 
     @property
+    def has_odd_scores(self) -> bool:
+        """Whether scores are more than σ q·k, so that patterns are written out."""
+        return any(part is not None for part in (self.cap, self.bias, self.sinks))
+
+    @property
     def turned(self) -> int:
         """Coordinates of a head that are turned, its first ones."""
         return 0 if self.rotary is None else 2 * len(self.rotary.frequencies)
@@ -102,6 +118,7 @@ class Heads:
     first: int = 0
     counted: Counted | None = None
     """Masks of the positions of the whole batch that count in sums; None is all of them."""
+    first_head: int = 0
 
     @classmethod
     def from_read_outs(cls, shape: AttentionShape, u: Tensor, positions: Tensor) -> "Heads":
@@ -141,7 +158,8 @@ class Heads:
     def head(self, number: int) -> "Heads":
         """Return a single head."""
         part = slice(number, number + 1)
-        return replace(self, q=self.q[part], turned_q=self.turned_q[part], k=self.k[part], v=self.v[part])
+        q, turned_q, k, v = (x[part] for x in (self.q, self.turned_q, self.k, self.v))
+        return replace(self, q=q, turned_q=turned_q, k=k, v=v, first_head=self.first_head + number)
 
     def queries_that_see(self, keys: slice) -> slice:
         """The queries of one sample, in order, from the first to the last that sees any of these keys."""
@@ -166,26 +184,46 @@ class Heads:
         return torch.arange(self.first, self.first + self.k.shape[2], device=self.k.device)
 
     def pattern(self) -> tuple[Tensor, Tensor]:
-        """a [heads, n, S, T] and b = a · cap′(score); without a cap they are the same tensor."""
+        """a [heads, n, S, T] and b = a · cap′(score); without a cap they are the same tensor.
+
+        With sinks, a query's weights add up to less than 1.
+        """
         scores = (self.shape.sigma * self.turned_q) @ self.k.mT
         slope = None
         if self.shape.cap is not None:
             squashed = (scores / self.shape.cap).tanh_()
             scores, slope = self.shape.cap * squashed, 1 - squashed.square()
+        heads = slice(self.first_head, self.first_head + len(self.q))
+        if self.shape.bias is not None:
+            scores = scores + self.shape.bias(heads, self.keys - self.distinct_positions()[..., None], scores)
         if self.shape.causal:
             scores = scores.masked_fill(~self.visible(), -torch.inf)
-        a = scores.softmax(dim=-1)
+        if self.shape.sinks is None:
+            a = scores.softmax(dim=-1)
+        else:
+            sinks = torch.tensor(self.shape.sinks[heads], dtype=torch.float64).to(scores)[:, None, None, None]
+            a = torch.cat([scores, sinks.expand(*scores.shape[:3], 1)], dim=-1).softmax(dim=-1)[..., :-1]
         return a, a if slope is None else a * slope
 
     def visible(self) -> Tensor:
         """Mask of the keys that a query sees, [n or 1, S, T]."""
-        same_for_all = self.positions.stride(0) == 0
-        return self.shape.visible(self.positions[:1] if same_for_all else self.positions, self.keys)
+        return self.shape.visible(self.distinct_positions(), self.keys)
+
+    def distinct_positions(self) -> Tensor:  # [n or 1, S]
+        """The positions of the queries, once where they are the same in all samples."""
+        return self.positions[:1] if self.positions.stride(0) == 0 else self.positions
+
+    def centred(self) -> "Heads":
+        """Values about their mean over the keys: v_t − z_s is the same, and float32 keeps more of its digits.
+
+        Not with sinks, since z_s then moves by less than the values.
+        """
+        return self if self.shape.sinks else replace(self, v=self.v - self.v.mean(2, keepdim=True))
 
     def mixed_values(self) -> Tensor:  # [heads, n, S, h]
         """z, without the pattern being made where no gradient is wanted."""
         shape = self.shape
-        if shape.cap is not None or torch.is_grad_enabled():
+        if shape.has_odd_scores or torch.is_grad_enabled():
             return self.pattern()[0] @ self.v
         plain = shape.causal and shape.window is None and self.q.shape[2] == self.k.shape[2]
         return torch.nn.functional.scaled_dot_product_attention(

@@ -143,8 +143,9 @@ def _add_key_terms(
 def covariances(x: Heads, b: Tensor, z: Tensor) -> Tensor:
     """Cov_s as [heads, value coordinate, n·S, key coordinate]."""
     width, shared = x.shape.width, x.shape.shared
-    # without a cap Σ_t b (v − z) = 0, so that keys may be centred too, which saves digits
-    k = x.k if x.shape.cap is not None else x.k - x.k.mean(2, keepdim=True)
+    # without caps and sinks Σ_t b (v − z) = 0, so that keys may be centred too, which saves digits
+    centred = x.shape.cap is None and x.shape.sinks is None
+    k = x.k - x.k.mean(2, keepdim=True) if centred else x.k
     seen, queries = b @ k, b.shape[2]
     cov = b.new_empty(len(b), width, *b.shape[1:3], width)
     for group in range(0, len(b), shared):

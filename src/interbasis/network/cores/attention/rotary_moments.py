@@ -145,7 +145,8 @@ def _coordinates(functions: Tensor | None, waves: Tensor) -> Tensor:  # [B, 2, Â
 def level_bounds(angles: tuple[float, ...], keys: int, shared: int, dtype: torch.dtype) -> tuple[float, ...]:
     """The highest frequency of every level, by operations; infinity is a sum for every key."""
     cost = partial(operations, angles, keys, shared, dtype)
-    best = {bound: (bound,) for bound in (*set(angles), math.inf)}  # levels from a bound on
+    best: dict[float, tuple[float, ...]]  # levels from a bound on
+    best = {bound: (bound,) for bound in (*set(angles), math.inf)}
     for _ in range(1, MAX_LEVELS):
         best = {
             bound: min(((bound, *(best[lower] if lower < bound else ())) for lower in best), key=cost)

@@ -18,10 +18,12 @@ class ShortCuts(FastAblation):
             score_st = σ f_sᵀ (A_qᵀA_k) f_t,    out_s = Σ_h Σ_t a^h_st (B^h A_v) f_t.
 
         f [n, T, r], read A [c_in, r], write B [rows, heads·h] -> [n, S, rows]; None where heads are
-        narrower than that, or where rotary positions stand between queries and keys.
+        narrower than that, or where scores depend on more than queries and keys (positions, sinks).
         """
         shape, features, rows = self.shape, f.shape[2], len(write)
-        if shape.rotary is not None or features >= shape.width or rows > shape.width:
+        if any(part is not None for part in (shape.rotary, shape.bias, shape.sinks)):
+            return None
+        if max(features + 1, rows) > shape.width:
             return None
         read_q, read_k, read_v = shape.parts(read, 0)  # [H, h, r]
         seen = f[:, : outputs.stop] if shape.causal else f  # [n, T, r]
@@ -48,7 +50,7 @@ class ShortCuts(FastAblation):
         depend on more than the two tokens.
         """
         shape = self.shape
-        if shape.rotary is not None or shape.window is not None or shape.cap is not None:
+        if shape.rotary is not None or shape.window is not None or shape.has_odd_scores:
             return None
         asking, rank = index[:, outputs].unique(return_inverse=True)  # [n, S]
         seen = index[:, : outputs.stop] if shape.causal else index  # [n, T]

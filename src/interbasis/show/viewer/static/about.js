@@ -23,7 +23,7 @@ export function aboutTab(page) {
 }
 
 function aboutRun(run) {
-  const { about, digest, unreadable } = run.record;
+  const { about, digest, too_few_data, unreadable } = run.record;
   const seconds = Object.values(about.seconds).reduce((sum, value) => sum + value, 0);
   return [
     el("h2", {}, name(run.title)),
@@ -125,6 +125,7 @@ function aboutRun(run) {
         ),
       ),
     ),
+    too_few_data && el("p", { class: "hint" }, name(too_few_data)),
     unreadable.map((problem) => el("p", { class: "hint unreadable" }, name(problem))),
   ];
 }

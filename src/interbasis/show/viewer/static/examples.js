@@ -65,10 +65,10 @@ function imageExample({ image, label, value, sample, field }) {
   );
 }
 
-function rowExample({ inputs, label, value, sample }) {
+function rowExample({ inputs, names, label, value, sample }) {
   const short = inputs
     .slice(0, 12)
-    .map((input) => decimal(input))
+    .map((input, place) => (names.length ? `${names[place]} ` : "") + decimal(input))
     .join(", ");
   return el(
     "p",

@@ -31,16 +31,21 @@ function curvesJoin({ ablation, curves }, section) {
   return !section.edges_required || ablation.data === curves.data;
 }
 
-// The untouched model's metric on the data of a section's points.
+// The original model's metric on the data of a section's points.
 export function sectionBaseline({ record: { ablation, curves } }, section) {
   return section.edges_required ? ablation.baseline : curves?.baseline;
+}
+
+// The robust count, or the plain one where no mask was sought that breaks it.
+export function headline({ robust, count }) {
+  return robust?.count ?? count;
 }
 
 // The count the ablation found for its own tolerance; for a looser one, the fewest edges that were measured to do.
 // Null where the section was not ablated.
 export function neededCount(run, section, loss) {
   if (!section.edges_required) return null;
-  const { count } = section.edges_required;
+  const count = headline(section.edges_required);
   if (loss <= 1) return count;
   const { metric, baseline, tolerance } = run.record.ablation;
   const allowed = tolerance * loss + ROUNDING;

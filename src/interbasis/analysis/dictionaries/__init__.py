@@ -1,0 +1,1 @@
+"""Analyses of graphs between dictionaries: descriptions, traces, checks, ablation, comparison."""

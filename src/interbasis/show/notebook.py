@@ -1,0 +1,26 @@
+"""Results inside a notebook: the tables that a terminal prints, pictures of examples, the page of a graph."""
+
+from markupsafe import Markup
+
+from interbasis.analysis.features.records import FeatureExamples
+from interbasis.analysis.workspace import Workspace
+from interbasis.base.records import Record
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.show import difference_tables, yardstick_tables  # noqa: F401  (they register their tables)
+from interbasis.show.html import render
+from interbasis.show.result_tables import result_tables
+from interbasis.show.tables import ResultTable
+from interbasis.show.viewer import run_page
+
+
+def html(value: Record | InteractionGraph) -> str:
+    """A graph as its page in a frame, dataset examples as pictures or texts, any other record as tables."""
+    if isinstance(value, InteractionGraph):
+        return run_page(Workspace(graph=value))._repr_html_()
+    if isinstance(value, FeatureExamples):
+        return render('{% include "examples.html" %}', examples=value)
+    parts = [
+        Markup(part.to_html()) if isinstance(part, ResultTable) else part.strip()
+        for part in result_tables(value)
+    ]
+    return render('{% include "notebook.html" %}', parts=[part for part in parts if part])

@@ -1,0 +1,150 @@
+"""Descriptions and traces of dictionary features."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import interbasis
+from interbasis.analysis.dictionaries.checks import check_edges
+from interbasis.analysis.dictionaries.descriptions import FeatureTokensPass, describe, description_text
+from interbasis.analysis.dictionaries.trace import trace_dictionaries
+from interbasis.base.errors import InterbasisError
+from interbasis.compute.executor import Executor
+from interbasis.data.batches import Batches
+from interbasis.dictionaries.layers import DictionaryLayer, place_dictionaries
+from placed_dictionaries import dictionary
+from tiny_models import random_model
+
+
+def embedding_dictionary(network, token: int):
+    """Feature 0 is active at one token alone, feature 1 everywhere, the others nowhere."""
+    from interbasis.dictionaries.dictionary import Dictionary
+
+    vocabulary = torch.arange(23)[:, None]
+    embedded = network.prefix(vocabulary)[:, 0, 1:]
+    others = embedded[torch.arange(23) != token]
+    direction = torch.linalg.lstsq(
+        torch.cat([embedded, torch.ones(23, 1, dtype=embedded.dtype)], 1),
+        (torch.arange(23) == token).to(embedded.dtype)[:, None],
+    ).solution[:, 0]
+    scores = others @ direction[:-1] + direction[-1]
+    own = embedded[token] @ direction[:-1] + direction[-1]
+    assert own > scores.max()
+    encoder = torch.zeros(4, 12, dtype=torch.float64)
+    encoder[0] = direction[:-1]
+    bias = torch.tensor([direction[-1] - (own + scores.max()) / 2, 1.0, -1.0, -1.0], dtype=torch.float64)
+    return Dictionary(
+        encoder, bias, torch.randn(4, 12, dtype=torch.float64), torch.zeros(12, dtype=torch.float64)
+    )
+
+
+@pytest.fixture
+def network():
+    return interbasis.from_hf(random_model("llama")).to(torch.float64)  # no positions in its embedding
+
+
+@pytest.fixture
+def tokens():
+    return torch.randint(0, 23, (40, 9), generator=torch.Generator().manual_seed(1))
+
+
+def test_a_feature_of_one_token_is_described_by_it(network, tokens):
+    layer = DictionaryLayer.from_network(network, "ln1.0", embedding_dictionary(network, 7))
+    state = Executor(network, blocks=4).run(FeatureTokensPass(network, [layer]), Batches(tokens))
+    first, second, third, _ = describe(0, 4, state, range(4))
+    assert first.description is not None
+    assert first.description.relation == "token"
+    assert first.description.tokens == (7,)
+    assert first.description.precision == first.description.recall == 1
+    assert description_text(first.description, {7: "w7"}) == "'w7'"
+    assert all(example.tokens[example.place] == 7 for example in first.examples)
+    assert second.description is not None
+    assert second.description.size == 23  # active everywhere: all tokens of a small vocabulary
+    assert third.description is None
+    assert third.examples == ()
+
+
+def test_states_in_blocks_are_those_of_all_data(network, tokens):
+    layer = DictionaryLayer.from_network(network, "ln1.1", dictionary(12, 20, "topk", 3))
+    pass_ = FeatureTokensPass(network, [layer])
+    whole, blocks = (Executor(network, blocks=n).run(pass_, Batches(tokens)) for n in (1, 5))
+    one, many = (describe(0, 20, pass_.load(pass_.dump(state)), range(20)) for state in (whole, blocks))
+    assert one == many
+
+
+def test_a_trace_measures_effects_and_states_gradients(network, tokens):
+    places = {"ln1.0": dictionary(12, 40, "topk", 1), "ln1.1": dictionary(12, 40, "topk", 2)}
+    layers = place_dictionaries(network, places)
+    trace = trace_dictionaries(network, layers, tokens[0])
+    assert [layer.place for layer in trace.layers] == ["ln1.0", "ln1.1"]
+    assert all(layer.active == 45 for layer in trace.layers)
+    with torch.enable_grad():
+        f = network.activations_at(0, tokens[:1]).requires_grad_()
+        value = f
+        for section in network.sections:
+            value = section(value)
+        logits = network.output_from(value, tokens[:1])[0, -1]
+        (slope,) = torch.autograd.grad(logits[trace.target] - logits.mean(), f)
+    assert sum(trace.layers[0].gradients.values()) == pytest.approx((slope * f).sum().item(), rel=1e-10)
+    lowered = [torch.full((40,), 0.25), torch.zeros(40)]
+    from_mean = trace_dictionaries(network, layers, tokens[0], baselines=lowered)
+    assert sum(from_mean.layers[0].gradients.values()) == pytest.approx((slope * f).sum().item(), rel=1e-10)
+    same = from_mean.layers[0].nodes[0]
+    direction = slope[0, same.position, 1:] @ places["ln1.0"].decoder[same.feature]
+    assert same.gradient == pytest.approx(((same.value - 0.25) * direction).item(), rel=1e-9)
+    node = trace.layers[0].nodes[0]
+    vector = places["ln1.0"].decoder[node.feature] * node.value
+    assert node.gradient == pytest.approx((slope[0, node.position, 1:] @ vector).item(), rel=1e-10)
+    changed = f.detach().clone()
+    changed[0, node.position, 1:] -= vector
+    for section in network.sections:
+        changed = section(changed)
+    after = network.output_from(changed, tokens[:1])[0, -1]
+    assert node.effect == pytest.approx(trace.value - (after[trace.target] - after.mean()).item(), rel=1e-9)
+    effects = [abs(node.effect) for node in trace.layers[0].nodes]
+    assert effects == sorted(effects, reverse=True)
+    with pytest.raises(InterbasisError, match="token ids"):
+        trace_dictionaries(network, layers, tokens)
+
+
+def test_edges_of_a_trace_are_those_of_autograd(network, tokens):
+    places = {"ln1.0": dictionary(12, 40, "topk", 1), "ln1.1": dictionary(12, 40, "topk", 2)}
+    layers = place_dictionaries(network, places)
+    trace = trace_dictionaries(network, layers, tokens[1])
+    sources, targets = trace.layers[0].nodes, trace.layers[1].nodes
+    edge = trace.layers[1].edges[0]
+    source, target = sources[edge.source], targets[edge.target]
+    with torch.enable_grad():
+        f = network.activations_at(0, tokens[1:2]).requires_grad_()
+        g = f
+        for section in network.sections[: layers[1].index]:
+            g = section(g)
+        u = g[0, target.position, 1:] @ places["ln1.1"].encoder[target.feature]
+        (slope,) = torch.autograd.grad(u, f)
+    vector = places["ln1.0"].decoder[source.feature] * source.value
+    assert edge.value == pytest.approx((slope[0, source.position, 1:] @ vector).item(), rel=1e-9)
+    assert edge.paths is not None
+    assert sum(edge.paths.values()) == pytest.approx(edge.value, rel=1e-9)
+    strongest = max(trace.layers[1].edges, key=lambda edge: abs(edge.value))
+    source, target = sources[strongest.source], targets[strongest.target]
+    changed = f.detach().clone()
+    changed[0, source.position, 1:] -= places["ln1.0"].decoder[source.feature] * source.value
+    for section in network.sections[: layers[1].index]:
+        changed = section(changed)
+    lost = (g - changed)[0, target.position, 1:] @ places["ln1.1"].encoder[target.feature]
+    assert strongest.measured == pytest.approx(lost.item(), rel=1e-9)
+
+
+@pytest.mark.parametrize(("source", "target"), [("ln1.0", "ln1.1"), ("mlp_in.0", "ln1.1")])
+def test_checks_of_edges_agree_where_changes_are_small(network, tokens, source, target):
+    """With decoders scaled down, predictions to first order are what interventions measure."""
+    small = dictionary(12, 40, "topk", 1)
+    places = {source: replace(small, decoder=1e-5 * small.decoder), target: dictionary(12, 40, "topk", 2)}
+    run = interbasis.build(network, tokens[:20], dictionaries=places, norm_limit=0, progress=False)
+    layers = place_dictionaries(network, places)
+    checks = check_edges(network, layers, run.graph.edges[0], tokens[20:], count=30)
+    assert checks.edges >= 20
+    assert checks.attributions.sign_agreement == 1
+    assert checks.attributions.correlation > 0.999
+    assert checks.weights.correlation < checks.attributions.correlation

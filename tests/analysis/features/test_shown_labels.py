@@ -1,0 +1,50 @@
+"""Descriptions of features that a trace or a steered prompt shows: made once, kept in the run."""
+
+import pytest
+import torch
+
+import interbasis
+from interbasis.analysis import shown_labels
+from interbasis.analysis.run_record import read_run
+from interbasis.analysis.stages.features import FeaturesResult
+from interbasis.show.rows import layer_rows
+
+
+@pytest.fixture
+def run(tmp_path):
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)).double()
+    inputs = torch.randn(90, 6, dtype=torch.float64)
+    built = interbasis.build(interbasis.from_torch(module), (inputs, module(inputs).argmax(1)))
+    return interbasis.open_run(
+        built.save(tmp_path / "run"), built.network, (inputs, module(inputs).argmax(1))
+    )
+
+
+def test_every_node_of_a_trace_has_a_label(run):
+    run.features(top=2)
+    trace = run.trace(sample=4).trace
+    assert any(node.feature > 2 for node in trace.nodes)
+    assert all(node.label for node in trace.nodes)
+    described = run.features(top=9)  # from all data, as few as they are
+    for node in trace.nodes:
+        assert node.label == described.layers[node.layer].by_index()[node.feature].label
+
+
+def test_descriptions_are_made_once_and_shown_by_readers(run, monkeypatch):
+    name = run.layers[0].name
+    run.features(top=1)
+    (feature,) = shown_labels.shown_labels(run, {name: [4]}).values()
+    monkeypatch.setattr(shown_labels, "_described", None)
+    assert shown_labels.shown_labels(run, {name: [0, 1, 4]}).keys() == {(name, 1), (name, 4)}
+    record = read_run(run.folder)
+    assert record.features.layers[name].by_index().keys() == {1}  # what was asked for stays so
+    rows = layer_rows(record)[0]
+    assert rows.features[4] == feature
+    assert rows.examples.keys() == {1, 4}
+    assert run.stored(FeaturesResult) == record.features
+
+
+def test_a_run_without_its_data_is_traced_without_labels(run):
+    opened = interbasis.open_run(run.folder, run.network)
+    assert shown_labels.shown_labels(opened, {run.layers[0].name: [1]}) == {}

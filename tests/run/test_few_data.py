@@ -1,0 +1,50 @@
+"""Fewer tokens than coordinates: said at the build, in the summary, in the report and on the page."""
+
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+import interbasis
+from interbasis.show.report.claims import claims
+from interbasis.show.report.record import read_runs
+from interbasis.show.result_tables import summary_tables
+from interbasis.show.viewer.payload import workspace_payload
+
+
+def build(samples: int, tmp_path) -> interbasis.Run:
+    torch.manual_seed(0)
+    network = interbasis.from_torch(nn.Sequential(nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 3)))
+    run = interbasis.build(network, torch.randn(samples, 20), progress=False)
+    return interbasis.open_run(run.save(tmp_path / str(samples)))
+
+
+def refused(run: interbasis.Run) -> str:
+    return " ".join(claim.because for claim in claims(*read_runs(run)) if not claim.allowed)
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_too_few_data_are_said_everywhere(samples, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("interbasis"), "propagate", True)
+    with caplog.at_level(logging.WARNING, "interbasis"):
+        run = build(samples, tmp_path)
+    tokens = "1 token" if samples == 1 else "3 tokens"
+    sentence = f"linear.0 has {tokens} for 20 coordinates, linear.1 has {tokens} for 8 coordinates"
+    assert sentence in caplog.text
+    assert sentence in workspace_payload(run).too_few_data
+    assert any(sentence in part for part in summary_tables(run.summary()) if isinstance(part, str))
+    assert f"linear.0 {tokens} for 20 coordinates" in refused(run)
+
+
+def test_few_data_are_said_in_the_report_only(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("interbasis"), "propagate", True)
+    with caplog.at_level(logging.WARNING, "interbasis"):
+        run = build(100, tmp_path)
+    assert "too few" not in caplog.text
+    assert workspace_payload(run).too_few_data == ""
+    assert "at most 10 tokens per coordinate: linear.0 100 tokens for 20 coordinates." in refused(run)
+
+
+def test_enough_data_are_not_mentioned(tmp_path):
+    assert "coordinates" not in refused(build(300, tmp_path))
