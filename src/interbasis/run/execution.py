@@ -44,6 +44,14 @@ class Execution:
     request: BuildRequest | None = None
     """The request by name, stored with the graph."""
 
+    @property
+    def names(self) -> dict[str, object]:
+        """Fields of the provenance that say what the build was asked for by name."""
+        names: dict[str, object] = {"model": self.model, "request": self.request}
+        if self.request is not None and self.folder is not None:
+            names["working_folder"] = os.path.relpath(os.curdir, self.folder)
+        return names
+
 
 def execute(network: Network, data: BuildData, config: BuildConfig, execution: Execution) -> InteractionGraph:
     """Build the graph of a network; a build that was interrupted resumes.
@@ -74,10 +82,7 @@ def execute(network: Network, data: BuildData, config: BuildConfig, execution: E
         except EmptyLayersError:
             executor.checkpoints.finish(keeps_run=False)
             raise
-    names: dict[str, object] = {"model": execution.model, "request": execution.request}
-    if execution.request is not None and execution.folder is not None:
-        names["working_folder"] = os.path.relpath(os.curdir, execution.folder)
-    return replace(graph, provenance=graph.provenance.model_copy(update=names))
+    return replace(graph, provenance=graph.provenance.model_copy(update=execution.names))
 
 
 @contextmanager

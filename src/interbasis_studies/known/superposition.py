@@ -19,8 +19,11 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 from interbasis.base.records import Record
+from interbasis.compute.executor import Executor
+from interbasis.data.batches import Batches
 from interbasis.dictionaries.build import build_graph
 from interbasis.dictionaries.dictionary import Dictionary
+from interbasis.dictionaries.graph import DictionaryBuildConfig
 from interbasis.dictionaries.metrics import basis_gram, metric_matrix
 from interbasis.dictionaries.settings import MetricKind, TrainSettings
 from interbasis.dictionaries.training import fit as fit_dictionary
@@ -189,7 +192,9 @@ def score_dictionaries(known: KnownNetwork, dictionaries: list[Dictionary]) -> R
 def dictionary_edges(known: KnownNetwork, dictionaries: list[Dictionary]) -> list[Tensor]:
     """Ê between the dictionaries of the first node layers, [features_out, features_in] each."""
     places = dict(zip(known.network.layers, dictionaries, strict=False))
-    graph = build_graph(known.network, known.inputs, places, progress=False)
+    network, settings = known.network, DictionaryBuildConfig(dtype=known.network.build_dtype)
+    executor = Executor(network.to(getattr(torch, settings.dtype)))
+    graph = build_graph(network, Batches(known.inputs, "data"), places, settings, executor)
     matrices = []
     for edges, source, target in zip(graph.edges, dictionaries, dictionaries[1:], strict=False):
         matrix = torch.zeros(target.features, source.features)

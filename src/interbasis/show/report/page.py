@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from matplotlib.figure import Figure
 
+from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
 from interbasis.base.files import check_writable, make_folder, write_text_atomically
 from interbasis.base.progress import Progress, silent
@@ -65,15 +66,17 @@ def write_report(
     Raises:
         InterbasisError: A run cannot be read, or the folder cannot be written to.
     """
-    if any(map(is_dictionary_graph, runs)):
+    named = [runs] if isinstance(runs, str | Path | Workspace) else runs
+    between = [Path(run) for run in named if isinstance(run, str | Path) and is_dictionary_graph(run)]
+    if between:
         from interbasis.show.dictionaries.report import write_dictionary_report
 
-        if len(runs) > 1:
+        if len(named) > 1:
             raise InterbasisError(
                 "a report is about one graph between dictionaries; leave out the other runs, or use "
                 "interbasis compare"
             )
-        return write_dictionary_report(Path(runs[0]), Path(out))
+        return write_dictionary_report(between[0], Path(out))
     reported = read_runs(runs)
     folder = _writable_folder(out, "figures").parent
     shown = []
