@@ -7,7 +7,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from interbasis.analysis.feature_correlations import measured_correlations
 from interbasis.analysis.feature_matching import MatchedFeatures, match
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.modules import ModulesResult
@@ -125,6 +124,8 @@ def compare(run: str | Path, other: str | Path) -> Comparison:
 
 def compare_on(one: Workspace, other: Workspace, data: Data) -> Comparison:
     """Compare two runs, with features matched by their correlation over data on which both models run."""
+    from interbasis.analysis.feature_correlations import measured_correlations
+
     folders = one.folder, other.folder
     assert folders[0] is not None
     assert folders[1] is not None

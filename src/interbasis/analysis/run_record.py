@@ -1,17 +1,21 @@
 """A graph with everything that stages have stored beside it, read without its network or data."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from torch import Tensor
 
+from interbasis.analysis.differences.records import Difference
+from interbasis.analysis.differences.store import stored_differences
 from interbasis.analysis.shown_labels import LabelsResult
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.controls import ControlsResult
 from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.analysis.stages.features import ExamplesResult, FeaturesResult
 from interbasis.analysis.stages.modules import ModulesResult
+from interbasis.analysis.stages.steer import SteerResult
 from interbasis.analysis.stages.trace import TraceResult
 from interbasis.analysis.stored_results import Result, load_named, result_names
 from interbasis.analysis.workspace import Workspace
@@ -42,8 +46,12 @@ class RunRecord:
     """Descriptions of features that were shown and are not among ``features``."""
     traces: dict[str, TraceResult] = field(default_factory=dict)
     """Traces that were asked for, by name."""
+    steers: dict[str, SteerResult] = field(default_factory=dict)
+    """Changes of features, by the name that they are stored under."""
     traces_left_out: int = 0
     """Older traces that were not read."""
+    differences: dict[str, Difference] = field(default_factory=dict)
+    """Differences between its model and others, by name."""
     unreadable: tuple[str, ...] = ()
     """Why results that are there could not be read, a sentence each."""
 
@@ -95,7 +103,9 @@ def read_results(
     if run.folder is None:
         names = []
         traces = {result.name: result for result in run.results.values() if isinstance(result, TraceResult)}
+        steers = {stem: result for stem, result in run.results.items() if isinstance(result, SteerResult)}
     else:
+        steers = load_named(run.folder, SteerResult, None, run.graph, run.digest, report)
         names = result_names(run.folder, TraceResult)
         traces = load_named(run.folder, TraceResult, names[:max_traces], run.graph, run.digest, report)
     return RunRecord(
@@ -111,9 +121,18 @@ def read_results(
         examples=read(ExamplesResult),
         labels=read(LabelsResult),
         traces=traces,
+        steers=steers,
         traces_left_out=len(names[len(names) if max_traces is None else max_traces :]),
+        differences=_differences(run, report),
         unreadable=tuple(problems),
     )
+
+
+def _differences(run: Workspace, report: Callable[[InterbasisError], None]) -> dict[str, Difference]:
+    """Stored differences between the run's model and others."""
+    found = {} if run.folder is None else stored_differences(run.folder, report)
+    model = run.graph.provenance.model_fingerprint
+    return {name: difference for name, difference in found.items() if difference.first.fingerprint == model}
 
 
 def _edge_masks(run: Workspace, ablation: AblationResult) -> dict[str, Tensor]:

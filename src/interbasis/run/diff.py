@@ -8,8 +8,8 @@ from typing import Literal
 
 import torch
 
-from interbasis.analysis.differences.measure import DifferenceSettings, MeasuredDifference, measure
-from interbasis.analysis.differences.records import Along
+from interbasis.analysis.differences.measure import DifferenceSettings, measure
+from interbasis.analysis.differences.records import Along, ComparedModel, MeasuredDifference
 from interbasis.analysis.differences.store import save_difference
 from interbasis.base.devices import require_dtype, torch_device
 from interbasis.base.errors import InterbasisError
@@ -108,11 +108,15 @@ def diff(
         pair[0], team, blocks=most_blocks(first) if limit is None else 0,
         chunk_bytes=None if limit is None else limit // SHARE_OF_MEMORY,
     )  # fmt: skip
+    models = (
+        ComparedModel(name=names[0], fingerprint=first.fingerprint()),
+        ComparedModel(name=names[1], fingerprint=second.fingerprint()),
+    )
     decisive = {
         "along": along, "queries": settings.queries, "directions": directions, "examples": examples,
         "dtype": dtype, "sum_bytes": settings.sum_bytes,
         "metric": None if graph is None else graph.config.model_dump(mode="json"),
-        "first": first.fingerprint(), "second": second.fingerprint(), "data": batches.fingerprint(),
+        "first": models[0].fingerprint, "second": models[1].fingerprint, "data": batches.fingerprint(),
         **environment(),
     }  # fmt: skip
     place = None if folder is None else Path(folder)
@@ -120,7 +124,7 @@ def diff(
         _resumable(executor, place, decisive, restart) as executor,
         progress_bar(progress if team.is_first else False) as advance,
     ):
-        result = measure(pair, names, data, replace(executor, progress=advance), settings, graph)
+        result = measure(pair, models, data, replace(executor, progress=advance), settings, graph)
         if place is not None:
             if team.is_first:
                 save_difference(place, result)

@@ -1,5 +1,6 @@
 """Differences of models by name, as the command line asks for them."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,9 +10,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from interbasis.analysis.differences.measure import MeasuredDifference
-from interbasis.analysis.differences.records import Along
+from interbasis.analysis.differences.records import Along, MeasuredDifference
+from interbasis.analysis.differences.store import FOLDER
 from interbasis.base.errors import InterbasisError
+from interbasis.base.files import inside
 from interbasis.base.progress import Progress
 from interbasis.base.records import Dtype, Record
 from interbasis.compute.team import Resources, torchrun_team
@@ -117,6 +119,19 @@ def diff_by_name(
     return results
 
 
+def folder_in_run(models: Sequence[str], request: DiffRequest) -> Path | None:
+    """RUN/diffs/NAME, where the difference between a run's model and one other belongs; None for others."""
+    if not models or not _is_run(models[0]) or len(models) + (request.transcoder is not None) != 2:
+        return None
+    second = request.transcoder or models[1]
+    name = re.sub(r"[^\w.-]+", "-", Path(second.partition(":")[2] or second).name).strip("-.")
+    return inside(Path(models[0]), f"{FOLDER}/{name or 'other'}")
+
+
+def _is_run(name: str) -> bool:
+    return ":" not in name and (Path(name) / CONFIG).is_file()
+
+
 def _pairs(models: Sequence[str], request: DiffRequest) -> list[tuple[str, str]]:
     if request.transcoder is not None:
         return [(models[0], models[0])]
@@ -129,9 +144,8 @@ def _pairs(models: Sequence[str], request: DiffRequest) -> list[tuple[str, str]]
 
 def _open(name: str, resources: Resources) -> NamedNetwork:
     """A model by name, or the model of a run."""
-    folder = Path(name)
-    if (folder / CONFIG).is_file() and ":" not in name:
-        run = open_run(folder, memory=resources.memory)
+    if _is_run(name):
+        run = open_run(name, memory=resources.memory)
         return NamedNetwork(name, run.network, run.model, run)
     model = open_model(name, resources.bytes)
     return NamedNetwork(name, model.network, model)

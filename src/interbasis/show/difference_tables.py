@@ -27,7 +27,7 @@ def difference_tables(result: Difference) -> Parts:
     if not changed:
         return [head, _total_line(result)]
     rows = [
-        (section.name, _share_text(section.outputs), _share_text(section.jacobian))
+        (section.name, share_text(section.outputs), share_text(section.jacobian))
         for section in changed.values()
     ]
     same = len(result.sections) - len(changed)
@@ -51,7 +51,7 @@ def difference_tables(result: Difference) -> Parts:
         note = "Change of the Jacobian through one head, as a share of the section's; paths add up or cancel."
         parts.append(ResultTable.from_cells("Heads", ("head", "value", "key", "query", "all"), heads, note))
     directions = [
-        (section.name, side, _number(direction.share), _active(direction))
+        (section.name, side, _number(direction.share), active_tokens(direction))
         for section in changed.values()
         for side, found in (
             ("output", section.output_directions),
@@ -104,7 +104,8 @@ def _total_line(result: Difference) -> str:
     return f"Most of the difference arises in {result.sections[leading].name}."
 
 
-def _share_text(share: Share) -> str:
+def share_text(share: Share) -> str:
+    """A share with its standard error, where there is one."""
     return _number(share.value) + ("" if math.isnan(share.error) else f" ± {share.error:.1g}")
 
 
@@ -112,7 +113,7 @@ def _number(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.3g}"
 
 
-def _active(direction: ChangedDirection) -> str:
+def active_tokens(direction: ChangedDirection) -> str:
     """The tokens where a direction is most active, or the samples."""
     shown = []
     for example in direction.examples[:EXAMPLES_SHOWN]:

@@ -12,6 +12,7 @@ themselves are the next layer's true features, directions and values are known e
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 import torch
 from pydantic import Field
@@ -19,7 +20,6 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 from interbasis.base.records import Record
-from interbasis.dictionaries.build import build_graph
 from interbasis.dictionaries.dictionary import Dictionary
 from interbasis.dictionaries.metrics import basis_gram, metric_matrix
 from interbasis.dictionaries.settings import MetricKind, TrainSettings
@@ -27,9 +27,13 @@ from interbasis.dictionaries.training import fit as fit_dictionary
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.cores import Elementwise, Linear
 from interbasis.network.network import Network, NodeLayer, Section
+from interbasis.run.build import build
 from interbasis_studies.known.planted import Draws, RowInputs
 from interbasis_studies.known.records import RecoveryScores, ScoredBasis
 from interbasis_studies.known.truth import NO_PART, KnownNetwork, Truth
+
+if TYPE_CHECKING:
+    from interbasis.dictionaries.graph import DictionaryGraph
 
 READ_BY_FEATURE = 2
 """True features that a neuron reads."""
@@ -189,7 +193,8 @@ def score_dictionaries(known: KnownNetwork, dictionaries: list[Dictionary]) -> R
 def dictionary_edges(known: KnownNetwork, dictionaries: list[Dictionary]) -> list[Tensor]:
     """Ê between the dictionaries of the first node layers, [features_out, features_in] each."""
     places = dict(zip(known.network.layers, dictionaries, strict=False))
-    graph = build_graph(known.network, known.inputs, places, progress=False)
+    run = build(known.network, known.inputs, dictionaries=places, progress=False)
+    graph = cast("DictionaryGraph", run.graph)
     matrices = []
     for edges, source, target in zip(graph.edges, dictionaries, dictionaries[1:], strict=False):
         matrix = torch.zeros(target.features, source.features)

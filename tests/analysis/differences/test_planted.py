@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import interbasis
 from cases import normal
-from interbasis.analysis.differences.measure import MeasuredDifference
+from interbasis.analysis.differences.records import MeasuredDifference
 from interbasis.graph.named_models import SHIPPED, open_model
 from interbasis.models import modadd
 from tiny_models import random_model, tokens

@@ -31,6 +31,7 @@ from interbasis.analysis.differences.records import (
     DepthChange,
     Difference,
     HeadChange,
+    MeasuredDifference,
     SectionChange,
     Share,
 )
@@ -74,21 +75,9 @@ class DifferenceSettings:
     sum_bytes: int = DEFAULT_SUM_BYTES
 
 
-@dataclass(frozen=True, eq=False)
-class MeasuredDifference:
-    """The record of a difference, and its leading directions."""
-
-    record: Difference
-    tensors: dict[str, Tensor]
-    """By section: SECTION.outputs [k, d_out], SECTION.inputs and SECTION.reading [k, d_in], with rows of unit
-    length, and SECTION.output_values, SECTION.input_values, SECTION.reading_values, the eigenvalues of the
-    Grams; of the head of attention that changed most, SECTION.head.query, SECTION.head.key and
-    SECTION.head.value, input directions by path."""
-
-
 def measure(
     networks: tuple[Network, Network],
-    names: tuple[str, str],
+    models: tuple[ComparedModel, ComparedModel],
     data: Data,
     executor: Executor,
     settings: DifferenceSettings,
@@ -98,7 +87,7 @@ def measure(
 
     Args:
         networks: The two models, in the dtype they compute in.
-        names: Names to remember them by.
+        models: Names and fingerprints to remember them by.
         data: Inputs of both.
         executor: Runs passes; its network is the first model.
         settings: What is measured.
@@ -156,8 +145,7 @@ def measure(
         name: _depth(rows[k - 1], transforms[k], statistics.layers[k]) for k, name in enumerate(first.layers)
     }
     record = Difference(
-        first=ComparedModel(name=names[0], fingerprint=first.fingerprint()),
-        second=ComparedModel(name=names[1], fingerprint=second.fingerprint()),
+        first=models[0], second=models[1],
         data=DataUsed.from_data(data), along=settings.along,
         metric="inverse covariance" if graph is None else "lib", sections=named, layers=layers,
     )  # fmt: skip

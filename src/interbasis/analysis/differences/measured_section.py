@@ -9,7 +9,6 @@ the same sums: its block of N reads A_F and is written by B_F.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -65,16 +64,19 @@ class MeasuredSection:
             return section.batch_sums(u, outputs, self.metric.to(u), None, None)
         return section.statistics(u[:, outputs].flatten(0, 1))
 
-    def computed(self, f: Tensor, output: Tensor) -> Tensor:  # [n, T, d_in], [n, S, d_out] -> [n, S, d_out]
-        """What the first model's section with this output computes beside streams that it carries."""
-        return output if isinstance(self.first.core, Linear) else output - self._carrying(f)
+    def outputs(self, f: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [n, T, d_in] -> [n, S, d_out] each
+        """D(f), what F computes beside streams that it carries, and G(f), from one evaluation of both cores.
 
-    @cached_property
-    def _carrying(self) -> Callable[[Tensor], Tensor]:
-        first = in_memory(self.first)
-        if not first.reads_per_position:  # the skip of a stencil chooses the positions itself
-            return first._apply_skip
-        return lambda f: first._apply_skip(f[:, first.outputs(f)])
+        The last outputs of the difference's core are those of G.
+        """
+        section, first, second = self.difference, in_memory(self.first), in_memory(self.second)
+        c = section.core(section.read_outs(f), section.outputs(f))
+        D = _carried(section, f) + section._apply_write(c)
+        base = _carried(second, f)
+        if not isinstance(second.core, Linear):
+            base = base + second._apply_write(c[..., c.shape[-1] - second.shapes.write[1] :])
+        computed = base + D
+        return D, computed if isinstance(first.core, Linear) else computed - _carried(first, f), base
 
     @cached_property
     def _computing(self) -> Section:
@@ -127,6 +129,11 @@ class MeasuredSection:
             _, vectors = eigenbasis(A.T @ K @ A)
             found[path] = torch.nn.functional.pad(vectors[: len(rows)], (first, 0))
         return found
+
+
+def _carried(section: Section, f: Tensor) -> Tensor:
+    """P f at the positions that come out; the skip of a stencil chooses them itself."""
+    return section._apply_skip(f[:, section.outputs(f)] if section.reads_per_position else f)
 
 
 def _through(gram: Tensor, read: Tensor, rows: Tensor) -> float:

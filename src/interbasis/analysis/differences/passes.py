@@ -79,27 +79,30 @@ class DifferencePass(Pass[DifferenceSums]):
         self, state: DifferenceSums, k: int, measured: MeasuredSection, f: Tensor, g: Tensor, sample: int
     ) -> tuple[Tensor, Tensor]:
         """Add one section's sums; return the next activations of both models."""
-        after_f, after_g = measured.first(f), measured.second(g)
-        T, total = measured.transform.to(f), after_f - after_g
+        T, shared = measured.transform.to(f), f if self.along == "first" else g
+        if not measured.changed:
+            after_f, after_g = measured.first(f), measured.second(g)
+        else:
+            D, computed, base = measured.outputs(shared)  # F(f) − G(f) and G(f) of the shared input
+            along_first = self.along == "first"
+            after_f = base + D if along_first else measured.first(f)
+            after_g = measured.second(g) if along_first else base
+        total = after_f - after_g
         row = {
             "outputs": after_f.shape[0] * after_f.shape[1], "inputs": f.shape[0] * f.shape[1],
             "total": _square(total @ T.T),
         }  # fmt: skip
+        row["passed_on"] = row["total"]
         if measured.changed:
-            shared = f if self.along == "first" else g
-            D = measured.difference(shared)
-            output = after_f if self.along == "first" else after_g + D
             sums = measured.core_sums(shared, self._queries(k, shared, sample))
             row["arising"] = _square(D @ T.T)
             row["passed_on"] = 0.0 if torch.equal(f, g) else _square((total - D) @ T.T)
             row["jacobian"], row["own_jacobian"] = measured.traces(sums, shared)
-            own = (measured.computed(shared, output) @ T.T).flatten(0, 1).double()
+            own = (computed @ T.T).flatten(0, 1).double()
             D = D.flatten(0, 1).double()
             moments = {"gram": D.T @ D, "own": own.sum(0), "own_square": own.square().sum()}
             add_sums(state.sums, {f"{k}.core.{name}": total for name, total in sums.items()})
             add_sums(state.sums, {f"{k}.outputs.{name}": total for name, total in moments.items()})
-        else:
-            row["passed_on"] = row["total"]
         _add_row(state, k, row)
         return after_f, after_g
 
@@ -165,7 +168,7 @@ class PlacesPass(Pass[Places]):
         count: int,
         along: Along,
     ):
-        self.network = networks[0 if along == "first" else 1]
+        self.network, self.along = networks[0 if along == "first" else 1], along
         self.sections, self.readers, self.count = sections, readers, count
 
     def start(self) -> Places:
@@ -175,13 +178,15 @@ class PlacesPass(Pass[Places]):
     def update(self, state: Places, chunk: Chunk) -> None:
         f = self.network.prefix(chunk.inputs)
         for k, section in enumerate(self.network.sections[: max(self.readers, default=-1) + 1]):
-            if k in self.readers:
-                D = self.sections[k].difference(f)
-                for side, rows in self.readers[k].items():
-                    x = D if side == "outputs" else f
-                    first = f.shape[1] - 1 if side == "outputs" and section.last_only else 0
-                    self._add(state, f"{k}.{side}", x @ rows.to(x).T, chunk.first, first)
-            f = section(f)
+            if k not in self.readers:
+                f = section(f)
+                continue
+            D, _, base = self.sections[k].outputs(f)
+            for side, rows in self.readers[k].items():
+                x = D if side == "outputs" else f
+                first = f.shape[1] - 1 if side == "outputs" and section.last_only else 0
+                self._add(state, f"{k}.{side}", x @ rows.to(x).T, chunk.first, first)
+            f = base + D if self.along == "first" else base
 
     def _add(self, state: Places, name: str, values: Tensor, sample: int, position: int) -> None:
         """Add values [n, T, k], the first of them at a sample and a position."""

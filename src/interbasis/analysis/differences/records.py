@@ -1,8 +1,10 @@
 """Records of the difference between two models."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
+from torch import Tensor
 
 from interbasis.analysis.features.records import Example
 from interbasis.analysis.stored_results import DataUsed
@@ -112,3 +114,15 @@ class DifferenceSeries(Record):
     def steps(self) -> list[str]:
         """Names of the second models."""
         return [difference.second.name for difference in self.differences]
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredDifference:
+    """The record of a difference, and its leading directions."""
+
+    record: Difference
+    tensors: dict[str, Tensor]
+    """By section: SECTION.outputs [k, d_out], SECTION.inputs and SECTION.reading [k, d_in], with rows of unit
+    length, and SECTION.output_values, SECTION.input_values, SECTION.reading_values, the eigenvalues of the
+    Grams; of the head of attention that changed most, SECTION.head.query, SECTION.head.key and
+    SECTION.head.value, input directions by path."""

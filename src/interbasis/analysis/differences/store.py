@@ -1,5 +1,6 @@
-"""A difference on disk: `diff.json`, with its directions in `diff.safetensors`."""
+"""A difference on disk: `diff.json`, with its directions in `diff.safetensors`; RUN/diffs holds a run's."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from interbasis.analysis.differences.measure import MeasuredDifference
-from interbasis.analysis.differences.records import Difference
+from interbasis.analysis.differences.records import Difference, MeasuredDifference
 from interbasis.base.errors import InterbasisError, first_problem
 from interbasis.base.files import file_sha256, inside, write_atomically, write_text_atomically
 from interbasis.base.json_text import parse_json
@@ -17,6 +17,8 @@ from interbasis.base.records import Record
 FORMAT = "interbasis-difference"
 SCHEMA = 1
 NAME = "diff"
+FOLDER = "diffs"
+"""In the folder of a run: the differences between its model and others, a folder each."""
 
 
 class DifferenceHeader(Record):
@@ -66,3 +68,20 @@ def load_difference(folder: str | Path) -> MeasuredDifference:
         raise InterbasisError(f"{path} is damaged: {first_problem(error)}; {remedy}") from error
     except (OSError, ValueError, SafetensorError) as error:
         raise InterbasisError(f"{path} is not readable ({error}); {remedy}") from error
+
+
+def is_difference(folder: Path) -> bool:
+    """Whether a folder holds a difference."""
+    return (folder / f"{NAME}.json").is_file()
+
+
+def stored_differences(run: Path, report: Callable[[InterbasisError], None]) -> dict[str, Difference]:
+    """Differences in the folder of a run, by name; what cannot be read is reported."""
+    found = {}
+    for folder in sorted((run / FOLDER).glob("*")):
+        if is_difference(folder):
+            try:
+                found[folder.name] = load_difference(inside(run, f"{FOLDER}/{folder.name}")).record
+            except InterbasisError as error:
+                report(error)
+    return found

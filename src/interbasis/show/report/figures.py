@@ -5,7 +5,9 @@ from typing import TypeVar
 
 from matplotlib.figure import Figure
 
+from interbasis.analysis.differences.records import Difference, DifferenceSeries
 from interbasis.show import figures
+from interbasis.show.figures.differences import difference_heat_map
 from interbasis.show.report.record import ReportedRun
 
 MAX_LAYERS_ACROSS = 5
@@ -25,6 +27,14 @@ def report_figures(runs: Sequence[ReportedRun], kinds: Iterable[str] | None = No
     """Figures of certain kinds, or of all, made one after another."""
     for kind in KINDS if kinds is None else kinds:
         yield from KINDS[kind](runs)
+
+
+def heat_maps(differences: Sequence[Difference]) -> Iterator[NamedFigure]:
+    """Sections by models, for differences between models with the same sections."""
+    keys: list[object] = [list(difference.sections) for difference in differences]
+    for number, group in enumerate(_grouped(differences, keys)):
+        figure = difference_heat_map(DifferenceSeries(differences=tuple(group)))
+        yield f"differences-{number}", "Where models differ", figure
 
 
 def is_opening(name: str) -> bool:
@@ -88,7 +98,7 @@ def _required(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
         alike, ablation = [run for run, _ in group], group[0][1]
         rule = (
             f"Required: the largest that keep {ablation.metric.replace('_', '-')} within "
-            f"{ablation.tolerance:g} of the untouched model's, one place at a time."
+            f"{ablation.tolerance:g} of the original model's, one place at a time."
         )
         if alike[0].is_robust:
             rule += " Edges: robust counts."

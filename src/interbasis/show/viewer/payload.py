@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from interbasis.analysis.differences.records import Difference
 from interbasis.analysis.features.contexts import short
 from interbasis.analysis.features.records import Effects, Feature, MeanEffects, MeanPush
 from interbasis.analysis.run_record import RunRecord, read_results, read_run
@@ -11,7 +12,10 @@ from interbasis.analysis.traces.records import Trace
 from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.show.difference_sentences import difference_findings
+from interbasis.show.difference_tables import difference_tables
 from interbasis.show.rows import EDGE_LIMIT, LayerRows, layer_rows, section_rows
+from interbasis.show.tables import ResultTable
 from interbasis.show.viewer import schema
 from interbasis.show.viewer.notes import NO_NOTES, Notes, notes_version
 
@@ -76,6 +80,7 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun
         notes_version=NO_NOTES,
         traces=tuple(page_trace(name, result.trace) for name, result in record.traces.items()),
         traces_left_out=record.traces_left_out,
+        differences=tuple(_difference(name, result) for name, result in record.differences.items()),
         unreadable=record.unreadable,
     )
 
@@ -131,7 +136,8 @@ def _feature(feature: Feature) -> schema.PageFeature:
         "effects": feature.effects and _effects(feature.effects),
         "mean_effects": feature.mean_effects and _effects(feature.mean_effects),
         "evidence": tuple(
-            evidence.model_copy(update={"share": short(evidence.share)}) for evidence in feature.evidence
+            schema.PageEvidence.model_validate(evidence).model_copy(update={"share": short(evidence.share)})
+            for evidence in feature.evidence
         ),
     }
     return schema.PageFeature(**dict(feature) | shown)
@@ -149,6 +155,22 @@ def _effects(effects: Effects | MeanEffects) -> schema.PageEffects:
     return schema.PageEffects(rows=tuple(sorted(rows, key=lambda row: -row.value)), share=effects.share)
 
 
+def _difference(name: str, result: Difference) -> schema.PageDifference:
+    tables = [part for part in difference_tables(result) if isinstance(part, ResultTable)]
+    return schema.PageDifference(
+        name=name,
+        second=result.second.name,
+        findings=tuple(difference_findings(result)),
+        tables=tuple(
+            schema.PageTable(
+                title=table.title, columns=tuple(column.name for column in table.columns), rows=table.rows,
+                note=table.note,
+            )
+            for table in tables
+        ),
+    )  # fmt: skip
+
+
 def page_trace(name: str, trace: Trace) -> schema.PageTrace:
     """The page's record of a stored trace."""
     checks = trace.checks
@@ -160,13 +182,14 @@ def page_trace(name: str, trace: Trace) -> schema.PageTrace:
     target = schema.PageTraceTarget.model_validate(trace.target)
     if output := next((row for row in trace.outputs if row.index == target.output), None):
         target = target.model_copy(update={"probability": output.probability})
-    same = ("summary", "prompt", "tokens", "edges", "scores", "groups")
+    same = ("summary", "prompt", "picture", "tokens", "edges", "scores", "groups")
     return schema.PageTrace(
         **{field: getattr(trace, field) for field in same},
         name=name,
         trusted=trace.trusted or checks is None,
         target=target,
         layers=tuple(layer.name for layer in trace.layers),
+        grids=tuple(layer.grid for layer in trace.layers),
         nodes=tuple(node.model_copy(update=changes.get(node.name)) for node in nodes),
         checks=checks,
         settings=trace.settings.model_dump(mode="json"),

@@ -20,12 +20,11 @@ w_ij = ξ_iᵀ Q ξ_j for pairs of heads follow from four matrices of deviations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from interbasis.network.cores.attention.core import MIN_QUERIES_PER_BLOCK, Attention
+from interbasis.network.cores.attention.core import Attention
 from interbasis.network.cores.attention.heads import AttentionShape, Heads
 from interbasis.network.cores.attention.moments import covariances
 from interbasis.network.cores.attention.rotary_moments import KEYS_PER_BLOCK, KeyBrackets, KeyTurns
@@ -37,6 +36,8 @@ MAX_BLOCK_ELEMENTS = 2**22
 """Elements of the largest tensors of the queries handled at once."""
 MAX_QUERIES_PER_BLOCK = 128
 """Queries handled at once, at most: causal attention skips keys that none of them sees."""
+MIN_QUERIES_PER_BLOCK = 64
+"""Queries handled at once, at least, where memory allows: fewer skip more keys, and run slower."""
 
 
 class AttentionDifference(PassCore):
@@ -245,12 +246,11 @@ class _Sums:
         self.vv += _by_group(_by_group(vv, shape, 1), shape, 4)
         for g in range(shape.heads):
             base, change = self._pulled(x, patterns, g)
-            both_pulled = base[0] + change[0], base[1] + change[1]
-            summed = partial(_value_sums, x, g)
-
+            of_base = _value_sums(x, g, 2, base)
+            of_change = _value_sums(x, g, 0, change) + _value_sums(x, g, 1, base)
             terms = torch.stack([
-                torch.stack([summed(0, both_pulled), torch.zeros_like(summed(0, base))]),
-                torch.stack([summed(0, change) + summed(1, base), summed(2, base)]),
+                torch.stack([of_change + of_base, torch.zeros_like(of_base)]),  # v_F = δv + v_G
+                torch.stack([of_change, of_base]),
             ])  # by read-outs and output of the key, [2, 2, 2 patterns, H, i, j]  # fmt: skip
             by_reads = _by_read_and_output(terms.movedim(2, 0), 0)  # [r, o, s, p, h, k, j]
             by_reads = by_reads.permute(0, 1, 4, 2, 3, 5, 6)  # [r, o, h, s, p, k, j]
@@ -261,28 +261,33 @@ class _Sums:
     def _pulled(
         x: _QueryBlock, patterns: Tensor, g: int
     ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """Σ_s a b R_tᵀq̃_s and Σ_t a b R_tᵀq̃_s for b_G q̃_G, and for δb q̃_G + b_F δq̃; a is δa, a_G.
+        """Σ_s a b R_tᵀq̃_s and Σ_t a b R_tᵀq̃_s for b_G q̃_G, and for δb q̃_F + b_G δq̃; a is δa, a_G.
 
         [2, H, n, T, h] and [2, H, n, S, h] each.
         """
         rotary, keys = x.first.shape.rotary, x.first.keys
 
-        def pull(b: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:  # [n, S, T], [n, S, h]
+        def pull(b: Tensor, *queries: Tensor) -> list[tuple[Tensor, Tensor]]:  # [n, S, T], [n, S, h]
             ab = patterns * b
-            by_key = ab.mT @ q
+            by_key = (ab.mT @ torch.cat(queries, dim=-1)).chunk(len(queries), dim=-1)
+            total = ab.sum(-1, keepdim=True)
             if rotary is None:
-                return by_key, ab.sum(-1, keepdim=True) * q
+                return [(pulled, total * q) for pulled, q in zip(by_key, queries, strict=True)]
             cos, sin = rotary.waves(keys, ab)  # [T, p]
             pairs = cos.shape[1]
             cos, sin = ab @ cos, ab @ sin
-            first, second, still = q[..., :pairs], q[..., pairs : 2 * pairs], q[..., 2 * pairs :]
-            turned = first * cos + second * sin, second * cos - first * sin
-            by_query = torch.cat([*turned, ab.sum(-1, keepdim=True) * still], dim=-1)
-            return rotary.turn(by_key, keys, back=True), by_query
+            results = []
+            for pulled, q in zip(by_key, queries, strict=True):
+                first, second, still = q[..., :pairs], q[..., pairs : 2 * pairs], q[..., 2 * pairs :]
+                turned = first * cos + second * sin, second * cos - first * sin
+                by_query = torch.cat([*turned, total * still], dim=-1)
+                results.append((rotary.turn(pulled, keys, back=True), by_query))
+            return results
 
         b, q = [part[g] for part in x.b], [part[g] for part in x.q]
-        one, other = pull(b[1], q[2]), pull(b[0], q[1])
-        return pull(b[2], q[2]), (one[0] + other[0], one[1] + other[1])
+        base, change = pull(b[2], q[2], q[1])
+        (more,) = pull(b[1], q[0])
+        return base, (change[0] + more[0], change[1] + more[1])
 
     def _add_key_pairs(self, x: _QueryBlock, Q: Tensor) -> None:
         """k,k of the heads of every group with those of it and of later groups."""

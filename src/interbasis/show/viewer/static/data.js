@@ -1,7 +1,7 @@
 // What the page is told (viewer/schema.py), decoded: runs with layers, sections of edges sorted by strength, and what
 // is known about features.
 
-export const SCHEMA = 6;
+export const SCHEMA = 7;
 
 export class Run {
   constructor(record, place) {

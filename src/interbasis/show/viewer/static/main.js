@@ -4,6 +4,7 @@ import { aboutTab, notesMenu } from "./about.js";
 import { Controls } from "./controls.js";
 import { curvesTab } from "./curves.js";
 import { Matches, Run, SCHEMA } from "./data.js";
+import { differencesTab } from "./differences.js";
 import { append, el, name, replace } from "./dom.js";
 import { integer } from "./format.js";
 import { GraphView } from "./graph.js";
@@ -17,6 +18,9 @@ import { State } from "./state.js";
 import { Subgraph } from "./subgraph.js";
 import { Tip } from "./tip.js";
 import { Traces } from "./traces.js";
+
+// Edges of a section from which on the strongest into each feature are shown, not a share of all.
+const MANY_EDGES = 5000;
 
 class Page {
   constructor(payload) {
@@ -73,6 +77,7 @@ class Page {
       this.subgraph.element,
       this.traces.element,
       curvesTab(this),
+      differencesTab(this),
       aboutTab(this),
     );
     append(document.body, [this.header(), this.main]);
@@ -101,9 +106,10 @@ class Page {
   tabs() {
     this.tabButtons = [
       ["graph", "Graph"],
-      ["prompts", "Prompts"],
+      ["prompts", "Traces"],
       ["pinned", "Pinned"],
       ["curves", "Curves"],
+      ["differences", "Differences"],
       ["about", "About"],
     ].map(([value, text]) =>
       el("button", { type: "button", "data-value": value, onclick: () => this.state.set({ tab: value }) }, text),
@@ -294,9 +300,10 @@ function defaultsFor(runs, matches) {
   const ablated = runs.every((run) => run.ablated);
   return {
     tab: "graph",
-    by: ablated ? "needed" : "share",
+    by: ablated ? "needed" : isDense(runs) ? "into" : "share",
     count: 100,
     share: 0.9,
+    into: 0.5,
     loss: 1,
     nodes: rowsThatFit(),
     scale: "plain",
@@ -308,7 +315,7 @@ function defaultsFor(runs, matches) {
     norms: false,
     open: "",
     zoom: 1,
-    sort: matches.any ? "match" : "importance",
+    sort: matches.any ? "match" : !ablated && isDense(runs) && run.modules ? "module" : "importance",
     colour: runs.some(({ modules }) => modules) ? "module" : "none",
     module: -1,
     sel: "",
@@ -321,6 +328,11 @@ function defaultsFor(runs, matches) {
     q: "",
     theme: "auto",
   };
+}
+
+// Whether most of Ê² would be a haze: hundreds of edges in a section.
+function isDense(runs) {
+  return runs.some(({ sections }) => sections.some(({ nonzero }) => nonzero > MANY_EDGES));
 }
 
 // As many features as the window has room for.

@@ -1,0 +1,132 @@
+"""Differences between models in words: what was found, and what may be claimed."""
+
+import math
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from interbasis.analysis.differences.records import Difference
+from interbasis.show.difference_tables import METRICS, active_tokens, share_text
+
+MIN_LEAD = 2.0
+"""A section leads if its own difference is so many times that of the next."""
+MAX_SAME_OUTPUTS = 0.01
+"""Outputs are nearly the same up to this share."""
+MIN_OTHER_JACOBIAN = 0.1
+"""Jacobians are those of another computation from this share on."""
+SENTENCES: dict[str, dict[str, str]] = tomllib.loads(
+    Path(__file__).with_name("difference_sentences.toml").read_text(encoding="utf-8")
+)
+
+
+@dataclass(frozen=True)
+class DifferenceClaim:
+    """A sentence about two models, whether it may be said, and why."""
+
+    allowed: bool
+    text: str
+    because: str
+
+
+def difference_findings(result: Difference) -> Iterator[str]:
+    """Sentences about where two models differ."""
+    words = SENTENCES["findings"]
+    leading = result.leading
+    if leading is None:
+        yield words["same"]
+        return
+    arising, names = _arising(result), list(result.layers)
+    section, layer = result.sections[leading], names[names.index(leading) + 1]
+    others = [name for name in arising if name != leading]
+    following = (
+        f"; the next, {result.sections[others[0]].name}, adds {_share(arising[others[0]])}" if others else ""
+    )
+    yield words["leading"].format(
+        section=section.name, arising=_share(arising[leading]), layer=layer, next=following
+    )
+    changed = [row for row in result.sections.values() if row.changed]
+    yield words["shares"].format(
+        count=len(changed),
+        outputs=_range([row.outputs.value for row in changed]),
+        jacobian=_range([row.jacobian.value for row in changed]),
+    )
+    last = result.layers[names[-1]]
+    yield words["end"].format(
+        layer=names[-1],
+        total=_share(last.total),
+        arising=_share(last.arising),
+        passed=_share(last.passed_on),
+    )
+    if section.heads:
+        head = section.heads[0]
+        paths = {path: _share(getattr(head, path)) for path in ("total", "value", "key", "query")}
+        yield words["head"].format(section=section.name, head=head.head, **paths)
+    if section.reading_directions:
+        direction = section.reading_directions[0]
+        yield words["reading"].format(
+            section=section.name, share=_share(direction.share), tokens=active_tokens(direction)
+        )
+
+
+def difference_claims(result: Difference) -> list[DifferenceClaim]:
+    """Claims that a difference allows, and claims that it does not."""
+    return [*_claims(result), _claim(False, "cause", "no_intervention"), _claim(False, "other_data", "one")]
+
+
+def _claims(result: Difference) -> Iterator[DifferenceClaim]:
+    leading = result.leading
+    if leading is None:
+        return
+    section, arising = result.sections[leading], _arising(result)
+    shares = {"outputs": share_text(section.outputs), "jacobian": share_text(section.jacobian)}
+    yield _claim(
+        True, "measured", "because", samples=result.data.samples, section=section.name, along=result.along,
+        spec=f" of {result.data.spec}" if result.data.spec else "", metric=METRICS[result.metric], **shares,
+    )  # fmt: skip
+    if len(arising) == 1:
+        yield _claim(True, "arises", "alone", section=section.name)
+    else:
+        other = list(arising)[1]
+        times = arising[leading] / arising[other]
+        yield _claim(
+            times >= MIN_LEAD, "arises", "leads" if times >= MIN_LEAD else "close", section=section.name,
+            times=times, other=result.sections[other].name,
+        )  # fmt: skip
+    for row in result.sections.values():
+        if row.outputs.value <= MAX_SAME_OUTPUTS and row.jacobian.value >= MIN_OTHER_JACOBIAN:
+            yield _claim(
+                True, "mechanism", "because", section=row.name, outputs=share_text(row.outputs),
+                jacobian=share_text(row.jacobian),
+            )  # fmt: skip
+    errors = [
+        share.error / share.value
+        for row in result.sections.values()
+        if row.changed
+        for share in (row.outputs, row.jacobian)
+        if share.value > 0 and not math.isnan(share.error)
+    ]
+    yield _claim(False, "order", "errors" if errors else "none", error=max(errors, default=0.0))
+
+
+def _claim(allowed: bool, name: str, reason: str, **values: object) -> DifferenceClaim:
+    text, because = (SENTENCES[name][key].format(**values) for key in ("text", reason))
+    return DifferenceClaim(allowed, text, because)
+
+
+def _arising(result: Difference) -> dict[str, float]:
+    """Differences that arise in sections, as shares of the variance after them, the largest first."""
+    after = [layer.arising for layer in list(result.layers.values())[1:]]
+    by_section = dict(zip(result.sections, after, strict=True))
+    positive = {name: value for name, value in by_section.items() if value > 0}
+    return dict(sorted(positive.items(), key=lambda item: -item[1]))
+
+
+def _range(values: list[float]) -> str:
+    low, high = min(values), max(values)
+    return _share(low) if low == high else f"{_share(low)} to {_share(high)}"
+
+
+def _share(value: float) -> str:
+    """A share as text; more than all of it as a multiple."""
+    return f"{100 * value:.3g} %" if value < 1 else f"{value:.3g} times"
