@@ -1,9 +1,10 @@
 """A language model trained on another corpus, for `interbasis diff` between the two.
 
-    python benchmarks/finetune.py MODEL-FOLDER TEXT --out FOLDER [--steps 4000] [--rate 1e-3]
+    python benchmarks/finetune.py MODEL-FOLDER TEXT --out FOLDER [--steps 4000] [--stop STEP] [--rate 1e-3]
 
 TEXT holds documents separated by <|endoftext|>; the last tenth of them is kept for tests. FOLDER becomes a
 model folder with the tokenizer of MODEL-FOLDER and tokens_{train,test}.uint16. The same command resumes.
+The rate falls over all steps; ``--stop`` ends earlier.
 """
 
 import argparse
@@ -63,6 +64,7 @@ def main() -> None:
     parser.add_argument("text", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--stop", type=int)
     parser.add_argument("--rate", type=float, default=1e-3)
     options = parser.parse_args()
     out = options.out
@@ -81,7 +83,7 @@ def main() -> None:
     state = TrainingState(out / "training.safetensors", recipe, weights, optimizer)
     counters = state.restore(step=0, seconds=0)
     began = time.process_time() - counters["seconds"]
-    for step in range(counters["step"], options.steps):
+    for step in range(counters["step"], options.stop or options.steps):
         slope = math.cos(math.pi / 2 * step / options.steps) ** 2
         optimizer.param_groups[0]["lr"] = options.rate * min((step + 1) / WARM_UP, slope)
         loss = cross_entropy(model, batch(train, step))

@@ -10,6 +10,7 @@ intervals. Finished features are kept in FILE, a line of JSON each; the same com
 import argparse
 import json
 from collections import defaultdict
+from itertools import product
 from pathlib import Path
 
 from scipy.stats import binomtest
@@ -23,23 +24,22 @@ def main(options: argparse.Namespace) -> None:
     if options.out.exists():
         lines = map(json.loads, options.out.read_text(encoding="utf-8").splitlines())
         done = {(line["run"], line["feature"]): line for line in lines}
-    for run in options.runs:
-        opened = open_run(run)
-        described = opened.stored(FeaturesResult) or opened.features(top=options.top)
-        for name in options.layers or opened.graph.layer_names[:-1]:
-            for feature in described.layers[name].features[: options.top]:
-                place = Path(run).name, f"{name}:{feature.index}"
-                if place not in done:
-                    steered = opened.steer(place[1], options.by, samples=options.samples, data=options.data)
-                    tests = [test.model_dump(mode="json") for test in steered.tests]
-                    done[place] = {
-                        "run": place[0],
-                        "feature": place[1],
-                        "label": steered.label,
-                        "tests": tests,
-                    }
-                    with options.out.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(done[place], ensure_ascii=False) + "\n")
+    opened = {Path(run).name: open_run(run, progress=False) for run in options.runs}
+    described = {
+        name: run.stored(FeaturesResult) or run.features(top=options.top) for name, run in opened.items()
+    }
+    layers = options.layers or next(iter(opened.values())).graph.layer_names[:-1]
+    # features of all layers and runs in turn, so that unfinished work is a fair sample
+    for k, layer, (name, run) in product(range(options.top), layers, opened.items()):
+        if k >= len(described[name].layers[layer].features):
+            continue
+        place = name, f"{layer}:{described[name].layers[layer].features[k].index}"
+        if place not in done:
+            steered = run.steer(place[1], options.by, samples=options.samples, data=options.data)
+            tests = [test.model_dump(mode="json") for test in steered.tests]
+            done[place] = {"run": name, "feature": place[1], "label": steered.label, "tests": tests}
+            with options.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(done[place], ensure_ascii=False) + "\n")
     table(done.values())
 
 
@@ -52,7 +52,7 @@ def table(lines) -> None:
         if tests:
             counts[line["run"], "labels"].append(all(test["holds"] for test in tests))
         for test in tests:
-            kind = "promotes" if test["claim"].startswith("promotes") else "responds"
+            kind = "what follows" if test["claim"].startswith("what follows") else "promotes"
             counts[line["run"], kind].append(test["holds"])
             counts[line["run"], f"{kind}, direction only"].append(test["change"] > 0)
     print("| run | | number | share | 95 % interval |\n|---|---|---|---|---|")

@@ -31,3 +31,17 @@ def test_a_model_s_sections_are_listed_with_what_comes_before_them(cli, tmp_path
     assert described["sections"][0]["source"] == "read"
     table = cli("show", "python:odd_show_module:mine").out
     assert "before the first node layer" in table
+
+
+def test_of_many_sections_the_first_and_the_last_are_listed(cli, tmp_path, monkeypatch):
+    (tmp_path / "deep_show_module.py").write_text(
+        "from torch import nn\n\n\ndef deep():\n"
+        "    layers = [part for _ in range(40) for part in (nn.Linear(3, 3), nn.ReLU())]\n"
+        "    return nn.Sequential(*layers)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    few, every = (cli("show", "python:deep_show_module:deep", *options).out for options in ((), ("--all",)))
+    assert "12 of 40 sections are shown, --all prints all of them" in " ".join(few.split())
+    assert "linear.20" not in few
+    assert "linear.20" in every

@@ -78,7 +78,7 @@ def test_errors_of_eigenvalues_are_those_against_an_exact_build(network, data, q
 
 def test_rounds_and_processes_give_the_bits_of_the_settings_that_they_end_with(network, data):
     rounds = build(network, data, **(DRAWN | {"edge_samples": (4, 16)})).graph
-    again = build(network, data, **(DRAWN | {"edge_samples": "4,16"})).graph
+    again = build(network, data, **(DRAWN | {"edge_samples": [4, 16]})).graph
     assert all(map(torch.equal, rounds.edges, again.edges))
     whole = build(network, data, **DRAWN).graph
     for one, other in zip(rounds.edges, whole.edges, strict=True):

@@ -87,4 +87,4 @@ def test_data_given_in_python_are_used_on_purpose(run):
 def test_a_prompt_takes_no_data(cli, run):
     ended = cli("trace", run, "--prompt", "words", "--data", "npz:rows.npz")
     assert ended.code == 2
-    assert "--data is where a --sample is taken from" in ended.err
+    assert "data are where a sample is taken from" in ended.err

@@ -108,7 +108,7 @@ def test_steering_adds_to_a_feature_everywhere(run, cli):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("trace",), "either a prompt or the number of a sample"),
+        (("trace",), "either a prompt (a text) or the number of a sample"),
         (("trace", "--prompt", "Lily", "--output", "xyz"), "is not an output of the model"),
         (("trace", "--prompt", "Lily", "--feature", "mlp_in.0"), "expected a feature as LAYER:NUMBER"),
         (("steer", "--feature", "mlp_in.0:999", "--by", "1", "--prompt", "Lily"), "has features 0 to"),

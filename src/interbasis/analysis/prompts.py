@@ -45,9 +45,11 @@ def open_prompt(
         InterbasisError: Both or neither are given, there is no tokenizer, or no such sample.
     """
     if (text is None) == (sample is None):
-        raise InterbasisError("expected either a prompt or the number of a sample: --prompt or --sample")
+        raise InterbasisError("expected either a prompt (a text) or the number of a sample of the data")
     if text is not None and data is not None:
-        raise InterbasisError("--data is where a --sample is taken from; leave it out, or name a sample")
+        raise InterbasisError(
+            "data are where a sample is taken from; leave them out, or give a sample's number"
+        )
     folder = workspace.tokenizer
     if text is not None:
         return _from_text(workspace, text, folder)
@@ -75,8 +77,8 @@ def _from_text(workspace: "OpenedRun", text: str, folder: str) -> Prompt:
 
     if not folder:
         raise InterbasisError(
-            "a prompt requires a tokenizer, and this run's model and data have none; name a sample of the "
-            "data with --sample"
+            "a prompt requires a tokenizer, and this run's model and data have none; give the number of "
+            "a sample of the data instead"
         )
     tokenizer = open_tokenizer(folder)
 

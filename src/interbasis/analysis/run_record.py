@@ -15,6 +15,7 @@ from interbasis.analysis.stages.controls import ControlsResult
 from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.analysis.stages.features import ExamplesResult, FeaturesResult
 from interbasis.analysis.stages.modules import ModulesResult
+from interbasis.analysis.stages.steer import SteerResult
 from interbasis.analysis.stages.trace import TraceResult
 from interbasis.analysis.stored_results import Result, load_named, result_names
 from interbasis.analysis.workspace import Workspace
@@ -45,6 +46,8 @@ class RunRecord:
     """Descriptions of features that were shown and are not among ``features``."""
     traces: dict[str, TraceResult] = field(default_factory=dict)
     """Traces that were asked for, by name."""
+    steers: dict[str, SteerResult] = field(default_factory=dict)
+    """Changes of features, by the name that they are stored under."""
     traces_left_out: int = 0
     """Older traces that were not read."""
     differences: dict[str, Difference] = field(default_factory=dict)
@@ -100,7 +103,9 @@ def read_results(
     if run.folder is None:
         names = []
         traces = {result.name: result for result in run.results.values() if isinstance(result, TraceResult)}
+        steers = {stem: result for stem, result in run.results.items() if isinstance(result, SteerResult)}
     else:
+        steers = load_named(run.folder, SteerResult, None, run.graph, run.digest, report)
         names = result_names(run.folder, TraceResult)
         traces = load_named(run.folder, TraceResult, names[:max_traces], run.graph, run.digest, report)
     return RunRecord(
@@ -116,6 +121,7 @@ def read_results(
         examples=read(ExamplesResult),
         labels=read(LabelsResult),
         traces=traces,
+        steers=steers,
         traces_left_out=len(names[len(names) if max_traces is None else max_traces :]),
         differences=_differences(run, report),
         unreadable=tuple(problems),

@@ -10,7 +10,7 @@ from interbasis.base.records import Basis, Method, Record
 from interbasis.graph.interaction_graph import InteractionGraph, LargestDirection
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.named_sources import split_options
-from interbasis.graph.precision import edge_error, eigenvalue_error
+from interbasis.graph.precision import Precision, edge_error, eigenvalue_error
 from interbasis.network.hooks import hook_names
 
 
@@ -74,6 +74,8 @@ class RunSummary(Record):
     """Whether the largest direction of every layer is a feature of its own."""
     token_texts: dict[int, str]
     """Texts of the tokens that carry largest directions, where there is a tokenizer."""
+    precision: Precision | None
+    """Errors asked for and reached; None in older runs."""
     seconds: dict[str, float]
     """Per phase of the build."""
     versions: dict[str, str]
@@ -102,6 +104,7 @@ def summarise(graph: InteractionGraph) -> RunSummary:
         norm_limit=graph.config.norm_limit,
         isolate_largest=graph.config.isolate_largest,
         token_texts=_token_texts(graph),
+        precision=graph.provenance.precision,
         seconds={phase: round(t, 3) for phase, t in graph.provenance.timings.items()},
         versions=graph.provenance.versions,
         too_few_data=graph.too_few_data,

@@ -6,15 +6,17 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from interbasis.base.errors import InterbasisError
+from interbasis.base.records import Record
 from interbasis.cli import common
 from interbasis.compute.team import Resources
-from interbasis.graph.settings import BuildRequest
+from interbasis.graph.settings import SAMPLING, BuildRequest, parse_fraction, parse_seconds
 
 
 class BuildOptions(BuildRequest):
     """Everything that decides the graph, except the model, which is the command's argument."""
 
     model: Annotated[str, Parameter(parse=False)] = ""
+    exact: Annotated[bool, common.flag("Sample nothing.")] = False
 
 
 class OutputOptions(Resources):
@@ -29,6 +31,37 @@ class OutputOptions(Resources):
     shard: str | None = None
     """NUMBER/SHARDS: compute one part of the current round of this build, and write it to OUT/shards
     for interbasis merge."""
+
+
+TOPICS: dict[str, tuple[str, ...]] = {
+    "Sampling, which --error and --time decide": SAMPLING,
+    "Bases": (
+        "rotate_last", "threshold", "relative_threshold", "isolate", "isolate_largest", "skip_positions",
+        "norm_limit",
+    ),
+    "Edges": ("edge_method", "edge_points"),
+    "Other data and names": ("jacobian_data", "edge_data", "model_name"),
+    "Numbers": ("seed", "dtype", "threads"),
+    "Resources": ("cache_gigabytes", "memory", "device", "shard"),
+}  # fmt: skip
+"""Groups of the help beside the first."""
+PARSERS = {"error": parse_fraction, "time": parse_seconds}
+"""Functions that read the texts of options whose values are not written as Python writes them."""
+
+
+def _described(options: type[Record]) -> None:
+    """Put options into their groups of the help, and let their values be read as settings are."""
+    for name, field in options.model_fields.items():
+        group = next((topic for topic, names in TOPICS.items() if name in names), None)
+        if group is not None:
+            field.metadata.append(Parameter(group=group))
+        if name in PARSERS:
+            read = PARSERS[name]
+            field.metadata.append(Parameter(converter=lambda _, tokens, read=read: read(tokens[0].value)))
+
+
+_described(BuildOptions)
+_described(OutputOptions)
 
 
 def chosen_settings(model: str | None, options: BuildOptions | None) -> dict[str, object]:
@@ -89,5 +122,10 @@ def _build_between(request: BuildRequest, output: OutputOptions, as_json: bool) 
 
     if output.shard is not None:
         raise InterbasisError("a graph between dictionaries is not built in shards; leave out --shard")
+    if request.error is not None or request.time is not None:
+        raise InterbasisError(
+            "--dictionary cannot be combined with --error or --time; leave these out, or name settings for "
+            "sampling (--edge-group)"
+        )
     run = build_dictionaries_by_name(request, output.out, overwrite=output.overwrite, resources=output)
     common.show(run.graph.header, as_json, graph_tables, output.out)

@@ -50,7 +50,7 @@ def demo(
 
     folder = out / "lib"
     step(1, "building the graph")
-    run = build_by_name(make_request({"model": "modadd"}), folder, overwrite=True)
+    run = build_by_name(make_request({"model": "modadd", "exact": True}), folder, overwrite=True)
     step(2, "finding the edges that are needed")
     ablation = run.ablate()
     step(3, "measuring curves")

@@ -1,33 +1,39 @@
-"""`interbasis plan`: what a build costs."""
+"""`interbasis plan`: what a build takes."""
 
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from interbasis.analysis.costs.records import PlanRequest
 from interbasis.cli import common
+from interbasis.cli.build import BuildOptions, chosen_settings
+from interbasis.graph.costs import PlanRequest
 
 
 def plan(
-    model: Annotated[
-        str, Parameter(help="gpt2-small, smollm2-135m, llama-1b, llama-7b, or a model by name as for build.")
-    ],
+    model: Annotated[str, Parameter(help="A model by name, as for build.")],
     /,
     *,
     request: Annotated[PlanRequest | None, common.Flat] = None,
-    measure_again: Annotated[
-        bool, common.flag("Measure this machine again, which takes a few seconds.")
-    ] = False,
+    options: Annotated[BuildOptions | None, common.Flat] = None,
+    device: common.Device = None,
     as_json: common.AsJson = False,
 ) -> None:
-    """Estimate what a build costs: operations, memory and time per phase.
+    """Try a build on a few samples: time, memory, disk space and error, for several targets.
 
-    Costs follow from the shape of the model, which is read without its weights, and from a short measurement
-    of this machine that is kept in the cache folder. Times are for as many threads as PyTorch uses.
+    It takes as long as the first step of a build without --exact does, and measures the model on these data
+    and this machine. --tokens, --gpus and --nodes say what the same would take with more.
 
-    Example: interbasis plan gpt2-small --tokens 512000 --edge-group positions
+    Example: interbasis plan modadd
     """
-    from interbasis.analysis.costs.plan import make_plan
+    from interbasis.lib.build import with_network_defaults
+    from interbasis.lib.plan import make_plan
+    from interbasis.run.execution import computing_network
+    from interbasis.run.named_build import prepare
+    from interbasis.run.request import requested
     from interbasis.show.result_tables import plan_tables
 
-    common.show(make_plan(model, request or PlanRequest(), measure_again), as_json, plan_tables)
+    asked = requested(chosen_settings(model, options))
+    prepared = prepare(asked)
+    config = with_network_defaults(prepared.network, asked.settings)
+    network = computing_network(prepared.network, config, device)
+    common.show(make_plan(asked.model, network, prepared.data, config, request), as_json, plan_tables)

@@ -33,7 +33,7 @@ def report(
 
     with progress_bar() as advance:
         page = write_report(runs, out, advance)
-    figures = tuple(sorted((out / "figures").iterdir()))
+    figures = tuple(sorted((out / "figures").glob("*")))
     result = ReportResult(page=page, bytes=page.stat().st_size, figures=figures)
     line = f"{page}  ({result.bytes:,} bytes, {len(figures)} files of figures beside it)"
     common.show(result, as_json, lambda _: [line])

@@ -12,12 +12,12 @@ def show(
     run: Annotated[str, Parameter(help="Folder of a run, or a model by name as for build.")],
     /,
     *,
-    all_rows: Annotated[bool, common.flag("Print every layer and section of a run.", "--all")] = False,
+    all_rows: Annotated[bool, common.flag("Print every layer and section.", "--all")] = False,
     as_json: common.AsJson = False,
 ) -> None:
     """Summarise a run, or list the sections of a model before anything is built.
 
-    For a run with more than 24 node layers, tables show 12 rows unless --all is given.
+    Tables of more than 24 rows show the first and the last six, unless --all is given.
 
     For a model, it lists what comes before the first node layer, and every section with its core and how its
     Jacobians are computed, in closed form or by automatic differentiation.
@@ -36,7 +36,7 @@ def show(
 
     if not Path(run).is_dir() and run.partition(":")[0] in MODEL_FAMILIES:
         described = describe(open_model(run).network)
-        common.show(described, as_json, lambda summary: section_tables(summary, run))
+        common.show(described, as_json, lambda summary: section_tables(summary, run, all_rows))
         return
     folder = Path(run)
     if is_dictionary_graph(folder):

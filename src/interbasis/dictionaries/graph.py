@@ -138,7 +138,11 @@ class SparseEdges:
     remainders: Tensor
     """RMS over all tokens of the attribution to error, carried streams and constant, [features_out, 3]."""
 
-    FIELDS = ("source", "target", "rms", "rms_active", "mean", "frequency", "error", "remainders")
+    unstored_mean: Tensor
+    """Mean over all tokens of the attributions to features by edges that are not stored, [features_out]."""
+
+    FIELDS = ("source", "target", "rms", "rms_active", "mean", "frequency", "error", "remainders",
+              "unstored_mean")  # fmt: skip
 
     @classmethod
     def from_sums(cls, sums: dict[str, Tensor]) -> "tuple[SparseEdges, dict[str, float | int]]":
@@ -163,11 +167,12 @@ class SparseEdges:
         error = None
         if "variances" in sums:
             error = (at("variances").sqrt() / count / (2 * rms)).float()
+        unstored = sums["signed"][:, : -len(REMAINDERS)].sum(1).index_add_(0, target, -at("signed"))
         edges = cls(
             source.int(), target.int(), rms.float(),
             (at("squares") / at("together")).sqrt().float(), (at("signed") / count).float(),
             (at("together") / count).float(), error,
-            (sums["squares"][:, -len(REMAINDERS) :] / count).sqrt().float(),
+            (sums["squares"][:, -len(REMAINDERS) :] / count).sqrt().float(), (unstored / count).float(),
         )  # fmt: skip
         return edges, {
             "tokens": round(tokens),

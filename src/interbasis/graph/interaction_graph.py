@@ -14,6 +14,7 @@ from interbasis.base.display import notebook_html
 from interbasis.base.messages import printable
 from interbasis.base.records import Record, require
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.precision import Precision
 from interbasis.graph.settings import BuildConfig, BuildRequest
 
 MAX_LAYERS_SHOWN = 8
@@ -78,6 +79,8 @@ class Provenance(Record):
     """By node layer, over the first tokens of the data; empty in runs of version 0.1."""
     working_folder: str = ""
     """Path from the run's folder to the folder in which model and data were named; empty in older runs."""
+    precision: Precision | None = None
+    """Precision asked for and reached; None in older runs."""
     request: BuildRequest | None = None
     """Request by name (model, data, settings), enough to build it again; None from Python."""
 

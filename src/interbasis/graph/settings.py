@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from interbasis.numerics.random_signs import Sources
 
 
-def _counts(value: object) -> object:
-    """Numbers of a text, separated by commas; a single number."""
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(","))
+def _several(value: object) -> object:
+    """A single number as a tuple."""
     return (value,) if isinstance(value, int) else value
 
 
@@ -29,7 +27,7 @@ def _increasing(counts: tuple[int, ...]) -> tuple[int, ...]:
     return counts
 
 
-Counts = Annotated[tuple[int, ...], BeforeValidator(_counts), AfterValidator(_increasing)]
+Counts = Annotated[tuple[int, ...], BeforeValidator(_several), AfterValidator(_increasing)]
 """Totals after each round, increasing."""
 
 RankedBy = Literal["lambda", "variance"]
@@ -131,8 +129,8 @@ class BuildConfig(Record):
     edge_positions: int | None = Field(None, ge=1)
     """Output positions sampled per sequence, with an edge group; default: all."""
     edge_samples: Counts | None = None
-    """Samples, drawn at random, over which edges are averaged, with errors; several numbers, separated by
-    commas, are totals after each round. Default: all."""
+    """Samples, drawn at random, over which edges are averaged, with errors; several numbers are totals after
+    each round. Default: all."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Random seed."""
     dtype: Dtype | None = None
@@ -157,6 +155,11 @@ class BuildConfig(Record):
     def kind(self) -> BasisKind:
         """Description of the chosen basis."""
         return BASIS_KINDS[self.basis]
+
+    @property
+    def sampled(self) -> bool:
+        """Whether anything is sampled."""
+        return any(getattr(self, name) is not None for name in SAMPLED)
 
     @property
     def eigenvalue_degrees(self) -> int:
@@ -205,7 +208,55 @@ class BuildConfig(Record):
         return Sources(self.edge_group, self.edge_sources, self.seed, self.edge_positions)
 
 
-class BuildRequest(BuildConfig):
+SAMPLED = (
+    "jacobian_sources", "jacobian_queries", "jacobian_samples", "edge_group", "edge_positions",
+    "edge_samples",
+)  # fmt: skip
+"""Settings that say what is sampled, unless a target decides it; None is everything."""
+SAMPLING = (*SAMPLED, "edge_sources")
+"""All that a target decides."""
+
+
+def parse_fraction(value: object) -> object:
+    """A number, or a text such as 5% or 0.05."""
+    if not isinstance(value, str):
+        return value
+    number = value.strip()
+    try:
+        return float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+    except ValueError:
+        raise ValueError(f"expected a fraction such as 5% or 0.05, received {value!r}") from None
+
+
+SECONDS = {"min": 60.0, "s": 1.0, "h": 3600.0, "d": 86400.0}
+"""By unit of time."""
+
+
+def parse_seconds(value: object) -> object:
+    """A number of seconds, or a text such as 90s, 10min or 2h."""
+    if not isinstance(value, str):
+        return value
+    number = value.strip()
+    unit = next((unit for unit in SECONDS if number.endswith(unit)), "")
+    try:
+        return SECONDS.get(unit, 1.0) * float(number.removesuffix(unit))
+    except ValueError:
+        raise ValueError(f"expected a time such as 90s, 10min or 2h, received {value!r}") from None
+
+
+class BuildTarget(Record):
+    """Precision of a build, or the time that it may take."""
+
+    error: Annotated[float, BeforeValidator(parse_fraction), Field(gt=0, lt=1)] | None = None
+    """Relative error to reach, such as 5%, in every layer and section: a short trial chooses what is sampled.
+    Default: exact where that takes under a minute or the model is no language model, else 5%."""
+    time: Annotated[float, BeforeValidator(parse_seconds), Field(gt=0)] | None = None
+    """Time to take, such as 10min: the smallest error within it."""
+    exact: bool = False
+    """Sample nothing."""
+
+
+class BuildRequest(BuildConfig, BuildTarget):
     """The settings of `interbasis.build` with the names of what they are for; unknown keys are refused."""
 
     model: str
@@ -230,3 +281,8 @@ class BuildRequest(BuildConfig):
     def settings(self) -> BuildConfig:
         """The fields of `BuildConfig` alone."""
         return BuildConfig(**{name: getattr(self, name) for name in BuildConfig.model_fields})
+
+    @property
+    def target(self) -> BuildTarget:
+        """The fields of `BuildTarget` alone."""
+        return BuildTarget(error=self.error, time=self.time, exact=self.exact)

@@ -71,13 +71,16 @@ class GraphHeader(Record):
     provenance: Provenance
 
 
-def save(graph: InteractionGraph, folder: str | Path, *, signed: bool = False) -> str:
+def save(
+    graph: InteractionGraph, folder: str | Path, *, signed: bool = False, unfinished: bool = False
+) -> str:
     """Write a graph to a folder, atomically, in place of an older run if there is one.
 
     Args:
         graph: The graph.
         folder: Where it goes; made if it does not exist.
         signed: Sign the models and data that it names, since this user named them.
+        unfinished: The build goes on: keep its unfinished work.
 
     Returns:
         SHA-256 of the graph's tensors, which identifies it.
@@ -92,7 +95,9 @@ def save(graph: InteractionGraph, folder: str | Path, *, signed: bool = False) -
         _check_finite(entry.name, entry.read(), f"this graph was not saved to {folder}")
     check_is_free(folder)
     with building(folder, "save"):
-        return _write(graph, entries, folder, signed)
+        digest = _write(graph, entries, folder, signed)
+        clear_older(folder, unfinished)
+        return digest
 
 
 def _write(graph: InteractionGraph, entries: list[Entry], folder: Path, signed: bool) -> str:
@@ -112,7 +117,6 @@ def _write(graph: InteractionGraph, entries: list[Entry], folder: Path, signed: 
         provenance=graph.provenance,
     )
     write_text_atomically(folder / CONFIG, header.to_json(indent=2) + "\n")
-    clear_older(folder)
     return digest
 
 
@@ -206,19 +210,21 @@ def read_origin(folder: Path) -> tuple[Provenance, str]:
         raise InterbasisError(f"{path} is damaged; build the graph again") from error
 
 
-def clear_older(folder: Path) -> None:
-    """Remove what is not of the graph in a run: older tensors, what kills left, unfinished builds."""
+def clear_older(folder: Path, unfinished: bool = False) -> None:
+    """Remove what is not of a run's graph: older tensors, what kills left, builds that have ended."""
     current = read_header(folder).tensors.file
     for old in folder.iterdir():
         if old.name != current and _is_ours(old):
             remove(old)
-    clear_unfinished(folder)
+    if not unfinished:
+        clear_unfinished(folder)
 
 
 def clear_unfinished(folder: Path) -> None:
     """Remove the state of unfinished builds."""
-    for unfinished in unfinished_tasks(folder, "build"):
-        Checkpoints(folder, unfinished, restart=True).finish()
+    for task in ("pilot", "build"):
+        for name in unfinished_tasks(folder, task):
+            Checkpoints(folder, name, restart=True).finish()
 
 
 def read_header(folder: Path) -> GraphHeader:

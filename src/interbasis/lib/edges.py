@@ -146,9 +146,10 @@ class EdgesPass(SumsPass):
             sections.append(SectionEdges(section, self.settings, transform, number, longest))
         return sections
 
-    def begin_round(self, number: int) -> None:
-        """Name the pass by its round, from 0."""
-        self.name = self.phase = self.file = round_name(number)
+    def begin_round(self, number: int, signs: int = 0) -> None:
+        """Name the pass by its round, from 0, and its stored state by the sets of signs too."""
+        self.phase, self.name = "edges", round_name(number)
+        self.file = f"{self.name}.{signs}" if signs else self.name
 
     def totals(self, sums: Sums, share: float = 1.0) -> list[EdgeSums]:
         """Σ A² of every section, from the sums over all data, or over a share of them that was drawn."""

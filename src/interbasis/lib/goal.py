@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from interbasis.compute.checkpoints import State
 from interbasis.compute.executor import Executor
+from interbasis.graph.settings import BuildConfig
 
 MARGIN = 1.05
 """Samples of the next round over those that its error asks for, which is an estimate itself."""
@@ -45,16 +46,25 @@ class Goal:
             return {}, {"total": min(total, self._total(done, error, seconds))}
 
         store = executor.checkpoints
-        _, values = executor.team.once(name, lambda: store.remember(name.replace(" ", "."), decide))
+        _, values = executor.team.once(name, lambda: store.remember(name.replace(" ", "-"), decide))
         return int(values["total"])
 
     def _total(self, done: int, error: float, seconds: float) -> int:
         if self.error is not None:
-            return done if error <= self.error else math.ceil(MARGIN * done * (error / self.error) ** 2)
+            wanted = math.ceil(MARGIN * done * (error / self.error) ** 2)
+            return done if error <= self.error else max(wanted, done + 1)
         assert self.deadline is not None
         room = TIME_SHARE * (self.deadline - time.monotonic())
         wanted = done + int(room / max(seconds / done, 1e-9)) if room > 0 else done
         return wanted if wanted >= MIN_GROWTH * done else done
+
+    def next_signs(self, error: float, config: BuildConfig, samples: int) -> int:
+        """Sets of signs for another try, where all ``samples`` were drawn and the error is not reached."""
+        assert config.edge_samples is not None
+        if self.error is None or error <= self.error or config.edge_samples[-1] < samples:
+            return config.edge_sources
+        wanted = math.ceil(MARGIN * config.edge_sources * (error / self.error) ** 2)
+        return max(wanted, config.edge_sources + 1)
 
 
 NO_GOAL = Goal()

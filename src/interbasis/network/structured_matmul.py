@@ -47,21 +47,6 @@ def transposed_applier(matrix: Tensor) -> Callable[[Tensor], Tensor]:  # M [d_ou
     return lambda x: torch.cat([x @ constant, linear(x)], dim=-1)
 
 
-def multiplications(matrix: Tensor) -> int:
-    """Number of multiplications when `applier` applies a matrix to a vector."""
-    if matrix.numel() < MIN_STRUCTURED_ELEMENTS or matrix.shape[1] < 2 or len(matrix) == 0:
-        return matrix.numel()
-    filled = matrix[:, 1:] != 0
-    if filled.sum(1).max() <= 1:
-        return len(matrix)
-    if _Centring.from_rows(matrix[:, 1:]) is not None:
-        return 2 * len(matrix)
-    left, right = index_range(filled.any(0))
-    top, bottom = index_range(filled.any(1) | (matrix[:, 0] != 0))
-    size = (right - left) * (bottom - top)
-    return matrix.numel() if size > 0.7 * matrix.numel() else size
-
-
 def _carrying(constant: Tensor, linear: Tensor) -> Callable[[Tensor], Tensor]:
     """Apply rows with one entry at most beside the constant's; a stream in one piece is carried as such."""
     index = (linear != 0).int().argmax(1)

@@ -10,7 +10,7 @@ from interbasis.base.records import Basis, Dtype, Method
 from interbasis.compute.team import ALONE, Resources, Team
 from interbasis.data.batches import Batches, Data
 from interbasis.dictionaries.dictionary import Dictionary
-from interbasis.graph.settings import BuildConfig
+from interbasis.graph.settings import BuildConfig, BuildTarget
 from interbasis.lib.build_data import BuildData
 from interbasis.network.network import Network
 from interbasis.run.dictionary_run import DictionaryRun, execute_between
@@ -22,6 +22,9 @@ def build(
     network: Network,
     data: Data,
     *,
+    error: float | str | None = None,
+    time: float | str | None = None,
+    exact: bool = False,
     dictionaries: Mapping[str, Dictionary | str | Path] | None = None,
     basis: Basis = "lib",
     jacobian_data: Data | None = None,
@@ -63,6 +66,11 @@ def build(
         network: The network; `interbasis.from_torch` and `interbasis.from_hf` make one.
         data: A tensor of inputs, a pair (inputs, labels), a list of batches of either, or a DataLoader; the
             build ignores labels, analyses of the run use them.
+        error: Relative error to reach, such as 0.05 or "5%", in every layer and section: a short trial
+            chooses what is sampled. Default: exact where that takes under a minute or the network is no
+            language model, else 5 %.
+        time: Seconds to take, or such as "10min": the smallest error within them.
+        exact: Sample nothing.
         dictionaries: Sparse dictionaries or their files, by place: a node layer (`ln1.3`, or TransformerLens'
             name), the output of attention or an MLP (`attn_out.3`, `mlp_out.3`), for a transcoder the node
             layer that it reads; "lib" for LIB's basis of a node layer. The graph is then between their
@@ -136,8 +144,13 @@ def build(
         progress=progress,
         team=team,
         model=model,
+        target=BuildTarget.validated(error=error, time=time, exact=exact),
     )
     if dictionaries is not None:
+        if error is not None or time is not None:
+            raise InterbasisError(
+                "a graph between dictionaries is not built to an error or a time; leave out error and time"
+            )
         between = execute_between(network, Batches(data, "data"), dictionaries, config, execution)
         given = {place: entry for place, entry in dictionaries.items() if isinstance(entry, Dictionary)}
         return DictionaryRun(  # type: ignore[return-value]

@@ -1,8 +1,8 @@
 """Execution of a build: device, processes, blocks, memory, the folder of unfinished work."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,12 +16,14 @@ from interbasis.compute.locks import building
 from interbasis.compute.shards import RoundFinishedError, Shards
 from interbasis.compute.team import ALONE, Resources, Team, team_checkpoints
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.graph.settings import BuildConfig, BuildRequest
+from interbasis.graph.settings import SAMPLING, BuildConfig, BuildRequest, BuildTarget
 from interbasis.lib.build import build, with_network_defaults
 from interbasis.lib.build_data import BuildData
 from interbasis.lib.empty_layers import EmptyLayersError
+from interbasis.lib.goal import NO_GOAL
 from interbasis.lib.memory import MemoryPlan
 from interbasis.network.network import Network
+from interbasis.run.target import Decision, decide
 
 NOT_SHARED = ("threads", "python")
 """Settings that may differ between the jobs that compute shards of one build."""
@@ -43,6 +45,18 @@ class Execution:
     """A name to remember the model by."""
     request: BuildRequest | None = None
     """The request by name, stored with the graph."""
+    target: BuildTarget = field(default_factory=BuildTarget)
+    """Error or time asked for, or exact."""
+    keep: Callable[[InteractionGraph], object] | None = None
+    """Called in the first process with the graph after every round but the last."""
+
+    @property
+    def names(self) -> dict[str, object]:
+        """Fields of the provenance that say what the build was asked for by name."""
+        names: dict[str, object] = {"model": self.model, "request": self.request}
+        if self.request is not None and self.folder is not None:
+            names["working_folder"] = os.path.relpath(os.curdir, self.folder)
+        return names
 
 
 def execute(network: Network, data: BuildData, config: BuildConfig, execution: Execution) -> InteractionGraph:
@@ -54,9 +68,8 @@ def execute(network: Network, data: BuildData, config: BuildConfig, execution: E
         RoundFinishedError: One shard of the build is computed.
     """
     config = with_network_defaults(network, config)
-    data.check_order(config)
     resources, team = execution.resources, execution.team
-    computing = _computing(network, config, resources.device)
+    computing = computing_network(network, config, resources.device)
     plan = _memory_plan(computing, data, config, resources.bytes)
     executor = Executor(
         computing, team,
@@ -64,47 +77,84 @@ def execute(network: Network, data: BuildData, config: BuildConfig, execution: E
         chunk_bytes=plan.chunk_bytes, windows=plan.windows,
         cache_bytes=int(resources.cache_gigabytes * 2**30),
     )  # fmt: skip
-    with _resumable(network, data, config, execution, executor, plan) as executor:
-        try:
-            with progress_bar(execution.progress) as advance, limited_workspace(plan.workspace):
-                graph = build(network, data, config, replace(executor, progress=advance))
-        except RoundFinishedError:
-            executor.checkpoints.finish()
-            raise
-        except EmptyLayersError:
-            executor.checkpoints.finish(keeps_run=False)
-            raise
-    names: dict[str, object] = {"model": execution.model, "request": execution.request}
-    if execution.request is not None and execution.folder is not None:
-        names["working_folder"] = os.path.relpath(os.curdir, execution.folder)
-    return replace(graph, provenance=graph.provenance.model_copy(update=names))
+    decisive = None
+    if execution.folder is not None or isinstance(team, Shards):
+        decisive = _decisive(network, data, config, executor)
+    with _locked(execution):
+        decision = decide(
+            computing, data, config, execution.target, folder=execution.folder, team=team, decisive=decisive,
+            in_parts=len(plan.windows) > 1, restart=execution.restart,
+        )  # fmt: skip
+        data.check_order(decision.config)
+        with _resumable(decision, execution, executor, plan, decisive) as executor:
+            return _build(network, data, decision, execution, executor, plan)
+
+
+def _build(
+    network: Network,
+    data: BuildData,
+    decision: Decision,
+    execution: Execution,
+    executor: Executor,
+    plan: MemoryPlan,
+) -> InteractionGraph:
+    """Build the graph that was decided on, and keep that of every round."""
+
+    def named(graph: InteractionGraph) -> InteractionGraph:
+        decided = graph.config.model_dump(include=set(SAMPLING)) | {"error": None, "time": None}
+        decided["exact"] = not graph.config.sampled
+        request = execution.request and execution.request.model_copy(update=decided)
+        names = execution.names | {"request": request, "precision": decision.reached(graph)}
+        return replace(graph, provenance=graph.provenance.model_copy(update=names))
+
+    def keep(graph: InteractionGraph) -> None:
+        if execution.keep is not None and execution.team.is_first:
+            execution.keep(named(graph))
+
+    try:
+        with progress_bar(execution.progress) as advance, limited_workspace(plan.workspace):
+            executor = replace(executor, progress=advance)
+            return named(build(network, data, decision.config, executor, decision.goal, keep))
+    except RoundFinishedError:
+        executor.checkpoints.finish()
+        raise
+    except EmptyLayersError:
+        executor.checkpoints.finish(keeps_run=False)
+        raise
+
+
+def _locked(execution: Execution) -> AbstractContextManager[object]:
+    """Lock of the folder of unfinished work."""
+    if execution.folder is None:
+        return nullcontext()
+    return building(execution.folder, team=execution.team, group=execution.team.group)
 
 
 @contextmanager
 def _resumable(
-    network: Network,
-    data: BuildData,
-    config: BuildConfig,
+    decision: Decision,
     execution: Execution,
     executor: Executor,
     plan: MemoryPlan,
+    decisive: dict[str, object] | None,
 ) -> Iterator[Executor]:
-    """Lock the folder of unfinished work, and resume what is in it."""
+    """Resume what is in the folder of unfinished work."""
     folder, team = execution.folder, execution.team
-    if folder is None and not isinstance(team, Shards):
+    if decisive is None:
         yield executor
         return
-    decisive = _decisive(network, data, config, executor)
+    decisive = decisive | decision.config.model_dump(mode="json", include=set(SAMPLING))
+    if decision.goal != NO_GOAL:
+        decisive["goal"] = [decision.precision.error, decision.precision.time]
     if execution.resources.memory is not None:
         decisive["memory"] = [list(map(list, plan.windows)), plan.chunk_bytes, plan.workspace]
     if isinstance(team, Shards):
         request = "" if execution.request is None else execution.request.to_json()
         team.begin({name: value for name, value in decisive.items() if name not in NOT_SHARED}, request)
-    with nullcontext() if folder is None else building(folder, team=team, group=team.group):
-        if folder is not None:
-            checkpoints = team_checkpoints(folder, "build", decisive, team, restart=execution.restart)
-            executor = replace(executor, checkpoints=checkpoints)
-        yield executor
+    if folder is not None:
+        checkpoints = team_checkpoints(folder, "build", decisive, team, restart=execution.restart)
+        executor = replace(executor, checkpoints=checkpoints)
+    yield executor
 
 
 def _decisive(
@@ -125,7 +175,7 @@ def _decisive(
     }  # fmt: skip
 
 
-def _computing(network: Network, config: BuildConfig, device: str | None) -> Network:
+def computing_network(network: Network, config: BuildConfig, device: str | None) -> Network:
     """The network in the dtype and on the device that it computes in."""
     target = network.device if device is None else torch_device(device)
     require_dtype(target, config.torch_dtype)

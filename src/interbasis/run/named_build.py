@@ -1,12 +1,14 @@
 """Build from names of a model and data to a run's folder, as `interbasis build` does."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from interbasis.base.errors import InterbasisError
 from interbasis.base.files import check_writable
 from interbasis.base.memory import return_freed_memory
 from interbasis.base.progress import Progress
+from interbasis.compute.checkpoints import unfinished_tasks
 from interbasis.compute.locks import building, working
 from interbasis.compute.team import ALONE, Resources, Team, torchrun_team
 from interbasis.data.samples import Samples
@@ -14,7 +16,8 @@ from interbasis.graph import store
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.named_models import Model, at_one_commit, open_model
 from interbasis.graph.named_sources import split_options, with_relative_names
-from interbasis.graph.settings import BuildRequest
+from interbasis.graph.precision import Precision
+from interbasis.graph.settings import SAMPLING, BuildRequest, BuildTarget
 from interbasis.graph.trust import trust
 from interbasis.lib.build_data import BuildData
 from interbasis.network.network import Network
@@ -57,13 +60,20 @@ def build_by_name(
     wanted = resolved if request.threads else resolved.model_copy(update={"threads": None})
     if not overwrite and _is_run(folder, team):
         with working(folder, "build", team, alone=False):  # stages may go on with a run that is there
-            graph, digest = _built_already(folder, wanted, network.fingerprint(), remedy)
-        return prepared.run(graph, folder, digest, progress)
+            built = _built_already(folder, wanted, network.fingerprint(), remedy)
+        if built is not None:
+            return prepared.run(*built, folder, progress)
     with building(folder, team=team):
+        built = None
         if not overwrite and _is_run(folder, team):  # built by another command a moment ago
-            graph, digest = _built_already(folder, wanted, network.fingerprint(), remedy)
+            built = _built_already(folder, wanted, network.fingerprint(), remedy)
+        if built is not None:
+            graph, digest = built
         else:
-            execution = Execution(resources, folder, overwrite, progress, team, resolved.model, resolved)
+            execution = Execution(
+                resources, folder, overwrite, progress, team, resolved.model, resolved, request.target,
+                keep=partial(store.save, folder=folder, signed=True, unfinished=True),
+            )  # fmt: skip
             graph = execute(network, prepared.data, request.settings, execution)
             if team.is_first:
                 store.save(graph, folder, signed=True)
@@ -72,7 +82,7 @@ def build_by_name(
             if resources.bytes is not None:
                 graph = store.reopened(graph, folder)
         team.wait_for_all()
-    return prepared.run(graph, folder, digest, progress)
+    return prepared.run(graph, digest, folder, progress)
 
 
 def _is_run(folder: Path, team: Team) -> bool:
@@ -93,7 +103,7 @@ class Prepared:
     """The request with all that was left open."""
 
     def run(
-        self, graph: InteractionGraph, folder: Path, digest: str, progress: Progress | bool | None
+        self, graph: InteractionGraph, digest: str, folder: Path, progress: Progress | bool | None
     ) -> Run:
         """A graph of this request as a run in its folder."""
         return Run(
@@ -136,14 +146,28 @@ def _open(model: Model, spec: str | None, team: Team) -> Samples:
 
 def _built_already(
     folder: Path, request: BuildRequest, model: str, remedy: str
-) -> tuple[InteractionGraph, str]:
-    """The graph that is there and its digest, if it is what was asked for; another one is in the way."""
+) -> tuple[InteractionGraph, str] | None:
+    """The graph that is there and its digest, if it is what was asked for; another one is in the way.
+
+    None where it is a round of the build that was asked for, or one with a larger error.
+    """
     graph, digest = store.load_identified(folder)
     if difference := _difference(graph, request, model):
         raise InterbasisError(f"{folder} exists already, built {difference}; {remedy}")
+    if _goes_on(graph.provenance.precision or Precision(), request.target, folder):
+        return None
     store.clear_older(folder)  # as after a kill at the very end
     trust(folder)  # the user has given the same names just now
     return graph, digest
+
+
+def _goes_on(precision: Precision, target: BuildTarget, folder: Path) -> bool:
+    """Whether a run has a larger error than is asked for now, or its build did not end."""
+    unfinished = bool(unfinished_tasks(folder, "build"))
+    if target.error is None:
+        return unfinished and target.time is not None
+    smaller = precision.error is None or target.error < precision.error
+    return precision.reached > target.error and (smaller or unfinished)
 
 
 def _difference(graph: InteractionGraph, request: BuildRequest, model: str) -> str:
@@ -157,7 +181,14 @@ def _difference(graph: InteractionGraph, request: BuildRequest, model: str) -> s
         return f"with model = {graph.provenance.model}, not {request.model}"
     if request.norm_limit is None and graph.config.norm_limit is None and graph.provenance.predicts_next:
         return "by a version that left no massive tokens out"
+    decided = {*BuildTarget.model_fields}
+    if not (request.exact or request.settings.sampled):
+        decided |= {*SAMPLING}  # by a trial
+    elif request.exact and graph.config.sampled:
+        return "from samples, not exactly"
     for name, value in request:
-        if getattr(built, name) != value and not (name == "threads" and value is None):
+        if name in decided or (name == "threads" and value is None):
+            continue
+        if getattr(built, name) != value:
             return f"with {name} = {getattr(built, name)}, not {value}"
     return ""

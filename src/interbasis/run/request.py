@@ -16,7 +16,7 @@ from typing import Any
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.named_models import open_data
 from interbasis.graph.named_sources import DATA, NamedSources, located
-from interbasis.graph.settings import BuildRequest
+from interbasis.graph.settings import SAMPLING, BuildRequest, BuildTarget
 from interbasis.graph.store import CONFIG, FORMAT, GraphHeader, read_header
 from interbasis.graph.trust import require_same_data, require_trust, trust
 
@@ -63,6 +63,8 @@ def requested(
         values[name] = located(values[name], sources.folder)
     for name in open_by_name if same_data else ():
         require_same_data(open_data(values[name]), read.provenance, run, kind=name)
+    if any(settings.get(name) is not None for name in BuildTarget.model_fields):  # it decides what is sampled
+        values = {name: value for name, value in values.items() if name not in (*SAMPLING, "exact")}
     return make_request({**values, **settings})
 
 
@@ -70,8 +72,9 @@ def _header_values(header: GraphHeader, run: Path) -> dict[str, Any]:
     request = header.provenance.request
     if request is None:
         raise InterbasisError(f"{run} was built from Python and does not name its model and data")
-    # all tokens counted in runs that do not say
-    return {"norm_limit": 0} | request.model_dump(include=request.model_fields_set)
+    # all tokens counted, and nothing was sampled, in runs that do not say
+    values = {"norm_limit": 0, "exact": not request.settings.sampled}
+    return values | request.model_dump(include=request.model_fields_set)
 
 
 def _read(path: Path) -> dict[str, Any] | GraphHeader:

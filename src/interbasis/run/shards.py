@@ -82,8 +82,10 @@ def _command(request: BuildRequest) -> list[str]:
         if name == "model" or name not in request.model_fields_set or value is None:
             continue
         option = name.replace("_", "-")
-        if isinstance(value, bool):
-            words.append(f"--{option}" if value else f"--no-{option}")
+        if name == "edge_samples":
+            words += [f"--{option}", *map(str, value)]
+        elif isinstance(value, bool):
+            words += [f"--{option}"] if value else [f"--no-{option}"] * (name != "exact")
         else:
             words += [f"--{option}", ",".join(value) if isinstance(value, tuple) else str(value)]
     return words
@@ -164,7 +166,7 @@ def merge(
             return RoundMerged(round=merged, rounds=_rounds(prepared), shards=team.size, following=end.passes)
         digest = save(graph, folder, signed=True)
         rmtree(folder / SHARDS, ignore_errors=True)
-        return prepared.run(graph, folder, digest, progress)
+        return prepared.run(graph, digest, folder, progress)
 
 
 def _build(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from interbasis.analysis.ablation.records import Control, Curve, EdgesRequired, Sparsity
 from interbasis.analysis.compare import Comparison
-from interbasis.analysis.costs.records import GPU_EFFICIENCY, CostPlan
 from interbasis.analysis.features.records import LayerFeatures, Push
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.controls import ControlsResult
@@ -22,7 +21,10 @@ from interbasis.analysis.summary import LayerSummary, RunSummary, SectionSummary
 from interbasis.analysis.traces.records import Trace
 from interbasis.base.memory import format_bytes
 from interbasis.base.records import Record
+from interbasis.graph.costs import BuildPlan
 from interbasis.graph.interaction_graph import Carrier, LargestDirection
+from interbasis.graph.precision import Precision
+from interbasis.models.hf.families_table import FamiliesTable, Way
 from interbasis.network.summary import NetworkSummary
 from interbasis.show.tables import MISSING, Cell, ResultTable
 
@@ -74,10 +76,23 @@ def summary_tables(summary: RunSummary, folder: str = "", all_rows: bool = False
         parts.append(_edge_table(sections).first_and_last(count))
     if summary.too_few_data:
         parts.append(f"{summary.too_few_data[0].upper()}{summary.too_few_data[1:]}.\n")
+    if summary.precision is not None and summary.precision.reached:
+        parts.append(_precision_line(summary.precision))
     if count < len(layers):
         command = f"interbasis show {folder} --all" if folder else "run.summary().layers and .sections"
         parts.append(TEXTS["rows_shown"].format(count=count, layers=len(layers), command=command))
     return parts
+
+
+def _precision_line(precision: Precision) -> str:
+    """Errors asked for and reached."""
+    asked = ""
+    if precision.error is not None:
+        asked = f" Asked for: {precision.error:.2%}."
+    elif precision.time is not None:
+        asked = f" Asked for: the least within {_duration(precision.time)}."
+    Λ, Ê = (max(errors.values(), default=0.0) for errors in (precision.layers, precision.sections))
+    return TEXTS["precision"].format(eigenvalues=f"{Λ:.1%}", edges=f"{Ê:.1%}", asked=asked)
 
 
 def _layer_table(layers: Sequence[LayerSummary]) -> ResultTable:
@@ -148,8 +163,11 @@ def _edge_table(sections: Sequence[SectionSummary]) -> ResultTable:
     return ResultTable.from_cells("Interaction edges Ê", head, rows, note)
 
 
-def section_tables(summary: NetworkSummary, name: str) -> Parts:
-    """The sections of a model: what comes before the first node layer, a row each, what follows the last."""
+def section_tables(summary: NetworkSummary, name: str, all_rows: bool = False) -> Parts:
+    """The sections of a model: what comes before the first node layer, a row each, what follows the last.
+
+    Of many sections, the first and the last ones are shown, unless ``all_rows`` are wanted.
+    """
     head = ("from", "coordinates", "positions", "core", "Jacobians")
     rows = [
         (
@@ -158,35 +176,46 @@ def section_tables(summary: NetworkSummary, name: str) -> Parts:
         )
         for section in summary.sections
     ]  # fmt: skip
+    count = len(rows) if all_rows or len(rows) <= MAX_WHOLE_TABLE_ROWS else ROWS_SHOWN
+    more = (
+        f"; {count} of {len(rows)} sections are shown, --all prints all of them" if count < len(rows) else ""
+    )
     return [
         f"{name}: {summary.family}, {len(summary.sections)} sections",
         f"before the first node layer: {summary.before}",
-        ResultTable.from_cells("Sections", head, rows, text=head[2:]),
-        f"to: {summary.sections[-1].target}; every section ends where the next begins",
+        ResultTable.from_cells("Sections", head, rows, text=head[2:]).first_and_last(count),
+        f"to: {summary.sections[-1].target}; every section ends where the next begins{more}",
         *(f"after the last node layer: {step}" for step in summary.after),
     ]
 
 
 @result_tables.register
-def plan_tables(plan: CostPlan) -> Parts:
-    """Costs of a build: phases, memory, and GPUs."""
+def families_tables(found: FamiliesTable) -> Parts:
+    """Model types by how they are taken."""
+    ways: tuple[Way, ...] = ("closed form", "general", "refused")
+    counts = ", ".join(f"{found.count(way)} {way}" for way in ways)
+    rows = [[row.kind, row.way, row.reason] for row in found.rows]
+    title = f"Causal model types of transformers {found.transformers}: {counts}"
+    return [ResultTable.from_cells(title, ["type", "taken", "reason"], rows, text=("taken", "reason"))]
+
+
+@result_tables.register
+def plan_tables(plan: BuildPlan) -> Parts:
+    """What a build takes, for several targets."""
     rows = [
         (
-            name, _operations(cost.flops), format_bytes(cost.bytes), _duration(cost.seconds),
-            f"{cost.seconds / plan.forward.seconds:.1f}",
+            name, f"{choice.jacobian_error:.1%}", f"{choice.edge_error:.1%}",
+            _duration(3600 * plan.hours(choice)), _duration(choice.seconds.processor),
+            f"{choice.seconds.processor / (plan.samples * plan.pilot.forward.processor):.1f}",
         )
-        for name, cost in (plan.phases | {"one forward pass": plan.forward}).items()
+        for name, choice in [*((f"{e:.0%}", c) for e, c in plan.targets.items()), ("exact", plan.exact)]
     ]  # fmt: skip
-    threads = f"{plan.machine.threads} thread{'s' if plan.machine.threads > 1 else ''}"
-    note = TEXTS["plan"].format(time=_duration(plan.seconds), threads=threads, plan=plan)
-    head = ("phase", "operations", "bytes moved", "time", "forward passes")
-    gpus = ", ".join(f"{hours:,.2g} hours on one {name}" for name, hours in plan.gpu_hours.items())
-    machines = TEXTS["machines"].format(
-        memory=format_bytes(plan.memory), least_memory=format_bytes(plan.least_memory), gpus=gpus,
-        efficiency=GPU_EFFICIENCY, decompositions=_duration(3600 * plan.decompositions),
-    )  # fmt: skip
-    line = TEXTS["build"].format(basis=plan.basis.upper(), plan=plan)
-    return [line, ResultTable.from_cells("Phases", head, rows, note), machines]
+    head = ("target", "error of Λ", "error of Ê", "time", "processor", "forward passes")
+    machines = "" if plan.processes == 1 else TEXTS["plan_processes"].format(plan=plan)
+    note = TEXTS["plan_note"].format(trial=_duration(plan.pilot.seconds.wall), machines=machines)
+    sizes = TEXTS["plan_sizes"].format(memory=format_bytes(plan.memory), disk=format_bytes(plan.disk))
+    line = TEXTS["plan"].format(plan=plan, tokens=plan.samples * plan.positions)
+    return [line, ResultTable.from_cells("Builds", head, rows, note), sizes]
 
 
 @result_tables.register
@@ -316,7 +345,7 @@ def _sparsity_table(title: str, first: str, measured: Iterable[tuple[str, Sparsi
 @result_tables.register
 def module_tables(result: ModulesResult) -> Parts:
     """The partition, its tests, and where the modules lie."""
-    lines: Parts = [TEXTS["modules"].format(result=result, sizes=list(result.sizes))]
+    lines: Parts = [TEXTS["modules"].format(result=result, sizes=joined_words(result.sizes))]
     if result.agreement_over_seeds is not None:
         lines.append(TEXTS["agreement"].format(result=result))
     if null := result.null:
@@ -345,6 +374,12 @@ def feature_tables(result: FeaturesResult) -> Parts:
     """The first features of every layer, and those that nothing uses."""
     idle = [TEXTS["idle"].format(row=row) for row in result.idle if row.count]
     return [*map(_feature_table, result.layers.values()), *idle]
+
+
+@result_tables.register
+def layer_feature_tables(layer: LayerFeatures) -> Parts:
+    """The first features of one layer."""
+    return [_feature_table(layer)]
 
 
 def _feature_table(layer: LayerFeatures) -> ResultTable:
@@ -555,6 +590,12 @@ def job_list(jobs: "ShardJobs") -> str:
     return "\n".join(lines)
 
 
+def joined_words(values: Iterable[object]) -> str:
+    """Values as a list in running text: "6, 5 and 3"."""
+    *first, last = map(str, values)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def _decimals(value: float | None) -> str:
     return MISSING if value is None or math.isnan(value) else f"{value:.3f}"
 
@@ -563,12 +604,6 @@ def _duration(seconds: float) -> str:
     units = {"years": 365.25 * 86400, "days": 86400, "hours": 3600, "minutes": 60}
     texts = [f"{seconds / size:,.1f} {unit}" for unit, size in units.items() if seconds >= 2 * size]
     return texts[0] if texts else f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
-
-
-def _operations(flops: float) -> str:
-    units = {"E": 1e18, "P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6}
-    texts = [f"{flops / size:,.1f} {unit}FLOP" for unit, size in units.items() if flops >= size]
-    return texts[0] if texts else f"{flops:.0f} FLOP"
 
 
 def _pair(a: float | None, b: float | None, form: str = ",") -> str:

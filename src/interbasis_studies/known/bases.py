@@ -37,8 +37,10 @@ def fit(known: KnownNetwork, basis: ScoredBasis, seed: int = 0) -> InteractionGr
     """
     if basis in get_args(Basis):
         name: Basis = basis  # type: ignore[assignment]  # mypy does not narrow by get_args
-        return build(known.network, known.inputs, basis=name, seed=seed, progress=False).graph
-    graph = build(known.network, known.inputs, basis="lib", seed=seed, progress=False, edge_method=None).graph
+        return build(known.network, known.inputs, basis=name, seed=seed, exact=True, progress=False).graph
+    graph = build(
+        known.network, known.inputs, basis="lib", seed=seed, exact=True, progress=False, edge_method=None
+    ).graph
     make: dict[str, Callable[[int, LayerBasis], LayerBasis]] = {
         "ica": lambda k, layer: _independent(layer, _rows(known, k), seed),
         "unwhitened": lambda k, layer: _unwhitened(layer),

@@ -189,7 +189,7 @@ def _superposition_scores(
 ) -> Iterator[tuple[ScoredBasis, RecoveryScores]]:
     """Scores of bases and dictionaries of a network with superposition."""
     known = plant_superposition(spec, seed)
-    lib = build(known.network, known.inputs, edge_method=None, seed=seed, progress=False).graph
+    lib = build(known.network, known.inputs, edge_method=None, seed=seed, exact=True, progress=False).graph
     for basis in bases:
         if basis in METRICS:
             dictionaries = train_dictionaries(known, spec, lib, METRICS[basis], seed)

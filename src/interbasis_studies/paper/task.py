@@ -69,6 +69,7 @@ class Task(ABC, Generic[J]):
     def run(self, job: Job, progress: Progress = silent) -> J:
         """Build, ablate and measure one model in one basis, and store the result."""
         request = self.build_request(job, progress)
+        request = request.model_copy(update={"exact": not request.settings.sampled})
         clock, built = JobClock(job.folder), (job.folder / "config.json").is_file()
         opened = build_by_name(
             request, job.folder, progress=progress, remedy=f"name another --out, or delete {job.folder}"

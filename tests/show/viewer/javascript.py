@@ -31,7 +31,7 @@ BROWSER = set(
     re.findall(
         r"\w+",
         """Array Boolean Float32Array Float64Array Int16Array Int32Array Intl JSON Map Math Node Number Object
-        Path2D ResizeObserver Set String URLSearchParams Uint32Array Uint8Array Error Infinity NaN atob
+        Path2D RegExp ResizeObserver Set String URLSearchParams Uint32Array Uint8Array Error Infinity NaN atob
         clearTimeout document Image XMLSerializer encodeURIComponent fetch getComputedStyle history
         localStorage location parseInt
         performance requestAnimationFrame setTimeout window""",

@@ -1,5 +1,7 @@
 """The page in a real Chromium: looked at, pointed at, typed at; no request to others, no console errors."""
 
+import re
+
 import pytest
 
 from interbasis.analysis.stages.ablate import AblationResult
@@ -45,7 +47,7 @@ def test_sliders_act_at_once(browser, server, lib):
         assert drawn(page) == sum(
             int((matrix > 0).sum()) for matrix in (edges[0][1:, 1:], edges[1][1:, 1:], edges[2][:, 1:])
         )
-        page.get_by_role("button", name="by share").click()
+        page.get_by_role("button", name="share", exact=True).click()
         slide(page, "share", 50)
         few = drawn(page)
         slide(page, "share", 99)
@@ -281,3 +283,47 @@ def test_a_notebook_frame_draws_the_graph(browser, lib, tmp_path):
         assert complaints == []
     finally:
         context.close()
+
+
+def test_a_number_in_a_label_is_found_before_one_in_a_token(browser, server):
+    with opened(browser, server.url) as page:
+        found = page.evaluate(
+            """() => { const { names, run } = interbasis.parts[0];
+            const label = run.layers
+              .flatMap(({ size }, k) => Array.from({ length: size }, (_, index) => names.known(k, index)))
+              .find((text) => /cos\\((\\d+)x/.test(text));
+            const number = label.match(/cos\\((\\d+)x/)[1];
+            const hits = interbasis.search.find(number).map(({ layer, index }) => names.known(layer, index));
+            return [number, hits]; }"""
+        )
+        number, labels = found
+        whole = [re.search(rf"(?<!\d){number}(?!\d)", label) is not None for label in labels]
+        assert whole[0]
+        assert sorted(whole, reverse=True) == whole
+
+
+def test_the_strongest_edges_into_each_feature(browser, server):
+    """The fewest with half of what comes into a feature from those shown, four at most."""
+    with opened(browser, server.url + "#by=into&into=0.5&nodes=30&output=hide") as page:
+        sections = page.evaluate(
+            """interbasis.parts[0].view.sections.map((s) => [...s.to.slice(0, s.size)].map((to, e) =>
+              [to, s.value[e]]))"""
+        )
+        few = [[row for row, _ in section] for section in sections]
+        assert all(few)
+        assert all(section.count(row) <= 4 for section in few for row in section)
+        assert "between the features shown" in page.locator(".status").inner_text()
+        page.evaluate("interbasis.state.set({ by: 'share', share: 1 })")
+        settle(page)
+        everything = page.evaluate(
+            """interbasis.parts[0].view.sections.map((s) => [...s.to.slice(0, s.size)].map((to, e) =>
+              [to, s.value[e]]))"""
+        )
+    for chosen, edges in zip(sections, everything, strict=True):
+        for row in {row for row, _ in chosen}:
+            kept = sorted((value for to, value in chosen if to == row), reverse=True)
+            into = sorted((value for to, value in edges if to == row), reverse=True)
+            assert kept == into[: len(kept)]
+            half = sum(value**2 for value in into) / 2
+            assert len(kept) == 4 or sum(value**2 for value in kept) >= half * (1 - 1e-6)
+            assert sum(value**2 for value in kept[:-1]) < half

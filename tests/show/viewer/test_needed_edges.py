@@ -44,7 +44,8 @@ def test_bounds_are_not_taken_for_measurements(browser, partly_ablated, page_fil
     with opened(browser, f"{page_file.as_uri()}#tab=curves") as page:
         titles = page.locator("figure.curve circle title").all_text_contents()
     shown = {int(title.partition(" edges")[0].replace(",", "")) for title in titles}
-    assert shown == {trial.kept for trial in row.measured}
+    there = int((opened_run.graph.inner_edges(1) > 0).sum())  # to keep more is to keep all
+    assert shown == {min(trial.kept, there) for trial in row.measured}
 
 
 def test_parts_of_an_ablation_are_shown_at_their_section(browser, partly_ablated, page_file):
@@ -78,9 +79,13 @@ def test_the_weakest_edge_needed_scales_its_own_section(browser, partly_ablated,
 
 def test_curves_on_other_data_do_not_say_what_is_needed(browser, lib, tmp_path):
     """Points of the curves stand with the ablation's where they were measured on the same data."""
-    sections = load_result(lib, AblationResult).sections.values()
-    measured = [{trial.kept for trial in row.measured} for row in sections]
-    counts = [set(curve.counts) for curve in load_result(lib, CurvesResult).curves.sections.values()]
+    sections, graph = load_result(lib, AblationResult).sections.values(), open_run(lib).graph
+    there = [int((graph.inner_edges(k) > 0).sum()) for k in range(3)]  # to keep more is to keep all
+    measured = [
+        {min(trial.kept, most) for trial in row.measured} for row, most in zip(sections, there, strict=True)
+    ]
+    curves = load_result(lib, CurvesResult).curves.sections.values()
+    counts = [{min(count, most) for count in curve.counts} for curve, most in zip(curves, there, strict=True)]
     assert all(more - fewer for more, fewer in zip(counts, measured, strict=True))
 
     def points() -> list[int]:

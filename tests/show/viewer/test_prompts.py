@@ -6,7 +6,9 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+import torch
 
+import interbasis
 from attribution_schemas import complaints
 from interbasis.analysis.stages.trace import TraceResult
 from interbasis.analysis.stored_results import load_named
@@ -24,7 +26,7 @@ def trace(stories):
 
 def test_a_prompt_is_listed_and_drawn_with_what_it_says_first(browser, stories_page, trace):
     with opened(browser, stories_page) as page:
-        page.get_by_role("button", name="Prompts").click()
+        page.get_by_role("button", name="Traces").click()
         settle(page)
         assert trace.prompt in page.locator(".trace-choice").inner_text()
         assert page.locator(".trace-head p").first.inner_text() == trace.summary
@@ -224,7 +226,9 @@ def long_page(folder: Path) -> str:
 
 def test_a_run_without_prompts_says_how_to_trace_one(browser, server):
     with opened(browser, server.url + "#tab=prompts") as page:
-        assert "interbasis trace RUN --prompt" in page.locator(".prompts").inner_text()
+        words = page.locator(".prompts").inner_text()
+        assert "interbasis trace RUN --sample 3" in words
+        assert "--prompt" not in words  # modular addition takes none
 
 
 def test_a_damaged_trace_costs_its_own_part_only(browser, stories, tmp_path):
@@ -243,3 +247,37 @@ def test_a_second_prompt_can_be_chosen(browser, stories, tmp_path):
         page.locator(".trace-choice button", has_text="Tom").click()
         settle(page)
         assert page.locator(".trace-token").count() == 10
+
+
+@pytest.fixture(scope="module")
+def picture_page(tmp_path_factory):
+    """A convolutional network with a traced picture."""
+    torch.manual_seed(0)
+    layers = torch.nn.Conv2d(1, 3, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(4)
+    module = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(12, 3)).double()
+    images = torch.rand(12, 1, 8, 8, dtype=torch.float64)
+    run = interbasis.build(interbasis.from_torch(module, example=images[:2]), images)
+    trace = run.trace(sample=2, checks=4).trace
+    return trace, run.to_html(tmp_path_factory.mktemp("picture") / "page.html").as_uri() + "#tab=prompts"
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_traced_picture_stands_beside_its_nodes(browser, picture_page, width):
+    trace, address = picture_page
+    with opened(browser, f"{address}&marks=100000") as page:
+        page.set_viewport_size({"width": width, "height": 900})
+        settle(page)
+        assert page.locator("img.trace-input").get_attribute("src") == trace.picture
+        names = page.locator(".trace-node").evaluate_all("all => all.map((node) => node.dataset.name)")
+        assert set(names) >= {node.name for node in trace.nodes}
+        framed = page.locator(".trace-node:has(.field)").evaluate_all(
+            "all => all.map((node) => node.dataset.name)"
+        )
+        assert set(framed) == {node.name for node in trace.nodes if node.field}
+        node = next(node for node in trace.nodes if node.field)
+        page.evaluate(f"interbasis.traces.select('{node.name}')")
+        settle(page)
+        style = page.locator(".field-picture i").get_attribute("style")
+        assert f"left: {100 * node.field[0]:g}%" in style
+        row, column = divmod(node.position, 8)
+        assert f"“{row}, {column}”" in page.locator(".trace-panel .where").inner_text()

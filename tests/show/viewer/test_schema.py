@@ -3,10 +3,13 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 
+import interbasis
 import small_runs
+from cases import normal
 from interbasis.show.viewer.notes import save_notes
 from interbasis.show.viewer.page import STATIC, write_page
 from interbasis.show.viewer.payload import run_payload
@@ -66,7 +69,7 @@ VIEWS = (
     "#tab=about",
     "#tab=prompts",
 )
-FEW_VIEWS = (VIEWS[0], "#tab=curves", "#tab=about")
+FEW_VIEWS = (VIEWS[0], "#tab=curves", "#tab=about", "#tab=differences")
 """Of pages that add something in these alone."""
 
 EVERY_NODE = """() => {
@@ -92,6 +95,11 @@ def page_files(lib_with_notes, built, stories, tmp_path_factory):
         run.curves()
         run.features(top=4)
         runs.append(run.folder)
+    network, last = run.network, run.network.sections[-1]
+    moved = replace(network, sections=(*network.sections[:-1], replace(last, skip=1.1 * last.skip)))
+    interbasis.diff(
+        network, moved, normal(20, 12), run=run, folder=run.folder / "diffs/moved", progress=False
+    )
     pages = [write_page([run], folder / f"{run.name}.html") for run in runs]
     return [*pages, write_page([built / "lib", built / "pca"], folder / "two.html")]
 

@@ -6,8 +6,8 @@ the pre-activation of an active feature i of the second dictionary is then
     û_i = u_i − Σ_{j dropped} (A_ij − Ā_ij),
 
 A_ij the attribution to feature j at that token (0 where j is inactive) and Ā_ij its mean over the tokens of
-the build where i is active; edges that the graph does not store are dropped with Ā = 0. Error, carried
-streams, constant and what the rule of integration leaves over stay. ẑ_i is û_i where it is above the
+the build where i is active; edges that the graph does not store are always dropped. Error, carried streams,
+constant and what the rule of integration leaves over stay. ẑ_i is û_i where it is above the
 threshold, else 0; which features are active is not chosen again. The stream becomes
 x + Σ_i (ẑ_i − z_i) W_d,i, the network runs on from there, and the metric is its own cross-entropy or accuracy
 on the data.
@@ -125,7 +125,7 @@ class DictionaryAblation(Result):
     metric: Metric
     tolerance: float
     baseline: float
-    """The metric of the untouched model."""
+    """The metric of the original model."""
     limit: float
     """The metric that has to be met."""
     data: DataUsed
@@ -174,7 +174,7 @@ def ablate_edges(workspace: "DictionaryWorkspace", request: DictionaryAblateRequ
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedData:
-    """Labelled data, and the score of the untouched network on them."""
+    """Labelled data, and the score of the original network on them."""
 
     network: Network
     batches: Batches
@@ -252,6 +252,8 @@ class MaskedPair:
         counts = {name: grid(0, stored) for name in orders}
         for round_ in ("coarse", "fine"):
             masks = [(orders[name] < kept) for name in orders for kept in counts[name]]
+            if not masks:
+                break
             _, values = checkpoints.remember(round_, partial(self._state, masks))
             results = iter(values["trials"])
             for name in orders:
@@ -367,8 +369,8 @@ class MaskedPair:
 
     def _dropped_means(self, mask: Tensor) -> Tensor:  # [features_out]
         """Σ Ā over the edges into every feature that are dropped."""
-        total = torch.zeros(self.pair.target.features, dtype=torch.float64)
-        return total.index_add_(0, self.edges.target.long(), torch.where(mask, 0.0, self._means))
+        unstored = double(self.edges.unstored_mean) / double(self.statistics.frequency).clamp_min(1e-30)
+        return unstored.index_add(0, self.edges.target.long(), torch.where(mask, 0.0, self._means))
 
     @cached_property
     def _codes(self) -> tuple[Tensor, Tensor]:

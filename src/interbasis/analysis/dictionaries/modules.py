@@ -16,7 +16,7 @@ from interbasis.dictionaries.graph import DictionaryGraph
 if TYPE_CHECKING:
     from interbasis.analysis.dictionaries.workspace import DictionaryWorkspace
 
-MAX_EDGES = 100_000
+MAX_EDGES = 20_000
 """Edges of a pair that are grouped, the strongest."""
 
 
@@ -26,7 +26,7 @@ def dictionary_modules(
     """Group the features of all dictionaries into modules, and store the partition.
 
     An edge weighs log(Ê/ε), ε being the smallest edge required where all pairs have been ablated; without
-    that, the edges that carry 99 % of Ê² count, at most 100,000 of a pair.
+    that, the edges that carry 99 % of Ê² count, at most 20,000 of a pair.
 
     Raises:
         InterbasisError: There are no edges, or leidenalg is asked for and not installed.

@@ -196,6 +196,8 @@ MIN_NAMED_SHARE = 0.25
 """Share of a feature's variance that tokens named in a label must explain: a correlation of one half."""
 MIN_CONTRAST = 1.5
 """Contrast from which on a label says what a feature promotes; a random direction has about 1."""
+MIN_AREA = 0.75
+"""AUROC, or 1 less it, from which on a class stands in a label."""
 NO_DESCRIPTION = "no short description"
 MAX_TEXT = 34
 """Characters of a label besides its share, as many as a box of the page holds."""
@@ -256,7 +258,8 @@ def label(feature: Feature, examples: records.FeatureExamples | None) -> str:
     said = response(feature.evidence)
     if feature.classes is not None and (said is None or said.kind == "class"):
         name, area = separated_class(feature.classes)
-        return f"{'' if area >= 0.5 else 'not '}“{name}” (AUROC {max(area, 1 - area):.2f})"
+        if max(area, 1 - area) >= MIN_AREA:
+            return f"{'' if area >= 0.5 else 'not '}“{name}” (AUROC {max(area, 1 - area):.2f})"
     parts = []
     if said is not None:
         low = said.low and said.kind != "identity"  # whose text runs from high to low

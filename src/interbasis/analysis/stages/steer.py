@@ -1,4 +1,6 @@
-"""Steering: a feature is changed, and what the model says is put beside what it said. Nothing is stored.
+"""Steering: a feature is changed, and what the model says is put beside what it said.
+
+Results are stored as `steers/NAME.json`, several beside each other, and the report's claims use them.
 
 Over many samples the change is averaged, each sample counting once: at the last position, or over all
 positions of a language model's sample. Intervals are those of the mean over samples, 95 %. A label is tested
@@ -7,15 +9,17 @@ the direction that it says, than with each of 20 random directions of the same l
 nothing passes one time in 21.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from interbasis.analysis.stored_results import Result
+from interbasis.analysis.stored_results import Result, unknown_feature
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import progress_bar
 from interbasis.base.records import Record
@@ -26,7 +30,10 @@ if TYPE_CHECKING:
     from interbasis.analysis.prompts import Prompt
     from interbasis.analysis.traces.steering import Steering
     from interbasis.analysis.workspace import OpenedRun, Workspace
+    from interbasis.graph.interaction_graph import InteractionGraph
 
+MAX_NAME = 60
+"""Characters of the name of a stored result that say what was changed."""
 MAX_OUTPUTS_HELD = 2**24
 """Outputs at all positions of the samples that are run at once."""
 MAX_COUNTED_TOKENS = 2**18
@@ -94,7 +101,7 @@ class LabelTest(Record):
 class SteerResult(Result):
     """Effect of a change of one feature on the outputs and on the text that follows."""
 
-    file: ClassVar[str] = "steer"
+    file: ClassVar[str] = "steers"
     command: ClassVar[str] = "steer"
 
     prompt: str
@@ -120,6 +127,14 @@ class SteerResult(Result):
     steered: str | None = None
     """Text that follows with the change."""
 
+    def stem(self) -> str:
+        words = f"{self.layer} {self.feature} by {self.by:g} {self.prompt}"
+        name = re.sub(r"[^a-z0-9.-]+", "-", words.lower())[:MAX_NAME].strip("-.")
+        return f"{self.file}/{name}-{sha256(words.encode('utf-8', 'replace')).hexdigest()[:6]}"
+
+    def misfit(self, graph: "InteractionGraph") -> str:
+        return unknown_feature(self.layer, [self.feature], graph)
+
 
 def run(workspace: "Workspace", request: SteerRequest) -> SteerResult:
     """Change a feature, on one prompt or over many samples.
@@ -129,11 +144,20 @@ def run(workspace: "Workspace", request: SteerRequest) -> SteerResult:
         request: Which feature, how far, on which prompt or samples.
 
     Returns:
-        The outputs that change most; continuations with and without the change, or tests of the label.
+        The outputs that change most; continuations with and without the change, or tests of the label. They
+        are stored in the run's folder, if it has one.
 
     Raises:
         InterbasisError: There is no such feature, no tokenizer for a prompt, or no such position.
     """
+    with workspace.working("steer", alone=False):
+        result = _steer(workspace, request)
+        workspace.store(result)
+        return result
+
+
+def _steer(workspace: "Workspace", request: SteerRequest) -> SteerResult:
+    """Change a feature, on one prompt or over many samples."""
     from interbasis.analysis.prompts import open_prompt, parse_feature
     from interbasis.analysis.shown_labels import shown_labels
     from interbasis.analysis.traces.steering import Steering, random_shifts

@@ -227,8 +227,8 @@ class TracedPrefix(Prefix):
 
     def forward(self, inputs: Tensor) -> Tensor:
         expected = f"[samples{''.join(f', {size}' for size in self.shape)}], like the example"
-        odd = inputs.ndim != len(self.shape) + 1
-        if odd or (self.fixed_lengths and tuple(inputs.shape[1:]) != self.shape):
+        first = 0 if self.fixed_lengths or self.has_rows else 1  # of the dimensions that must agree
+        if inputs.ndim != len(self.shape) + 1 or tuple(inputs.shape[1 + first :]) != self.shape[first:]:
             raise InterbasisError(f"expected inputs of shape {expected}, received {list(inputs.shape)}")
         if self.takes_tokens == inputs.is_floating_point():
             kind = "integers" if self.takes_tokens else "real numbers"

@@ -11,10 +11,12 @@ The module is exported as a float64 copy in evaluation mode, with numbers of sam
 open where the module leaves them open.
 """
 
+import logging
 import re
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -125,6 +127,7 @@ def trace(module: nn.Module, example: Tensor, output: str | int | None = None) -
     remedy = "expected a module that copy.deepcopy takes"
     with evaluation_mode(module), Explained(problem, Exception, remedy=remedy):
         copy = deepcopy(module).double().eval()
+    given = example.shape
     # a prime number of samples, which no other dimension has, so that the samples can be told apart
     samples = next(n for n in SAMPLES if n not in example.shape[1:])
     example = torch.cat([example] * -(-samples // len(example)))[:samples].clone()
@@ -134,8 +137,23 @@ def trace(module: nn.Module, example: Tensor, output: str | int | None = None) -
     except InterbasisError:
         raise
     except Exception as error:  # somebody else's code
+        if problem := _refusal(copy, example):
+            raise InterbasisError(
+                f"{type(module).__name__} does not take the example, of shape {list(given)}: {problem}; "
+                "expected a batch of its inputs, [samples, …]"
+            ) from None
         raise _untraceable(module, error) from error
     return _from_program(program, example, output)
+
+
+def _refusal(module: nn.Module, example: Tensor) -> str:
+    """The first line of the error that a module itself raises on the example; empty where it raises none."""
+    try:
+        with torch.no_grad():
+            module(example)
+    except Exception as error:  # somebody else's code
+        return first_line(error)
+    return ""
 
 
 def _export(module: nn.Module, example: Tensor) -> ExportedProgram:
@@ -147,13 +165,25 @@ def _export(module: nn.Module, example: Tensor) -> ExportedProgram:
     for dimensions in (2, 1, 0) if example.ndim <= 3 else (1, 0):
         shapes = {k: Dim.AUTO if k < dimensions else Dim.STATIC for k in range(example.ndim)}
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), _silenced("torch._subclasses.fake_tensor"):
                 warnings.simplefilter("ignore")
                 program = export(module, (example,), dynamic_shapes=(shapes,), strict=False)
                 return program.run_decompositions({})
         except Exception as error:  # somebody else's code
             errors.append(error)
     raise errors[0]
+
+
+@contextmanager
+def _silenced(name: str) -> Iterator[None]:
+    """Keep a logger from printing tracebacks of errors that are handled."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _from_program(program: ExportedProgram, example: Tensor, output: str | int | None) -> TracedModule:

@@ -13,6 +13,7 @@ from pathlib import Path
 from interbasis.analysis.ablation.records import Control
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.modules import MIN_MODULARITY_Z
+from interbasis.analysis.stages.steer import SteeredOutput
 from interbasis.show.report.measurements import (
     area_with_interval,
     does_something,
@@ -25,6 +26,12 @@ MIN_SEED_AGREEMENT = 0.9
 """Agreement of partitions over seeds from which single features may be said to belong to a module."""
 MAX_LISTED = 24
 """Layers or sections that a sentence lists."""
+MAX_STEERS = 8
+"""Changes of features that a report lists, those on most inputs."""
+OUTPUTS_LISTED = 3
+"""Outputs that a sentence on a change lists."""
+MIN_SIGN_AGREEMENT = 0.9
+"""Share of interventions in the predicted direction from which traces may be said to predict them."""
 MIN_TIMES_NOISE_FLOOR = 10.0
 """The last feature kept is clear of the noise floor from so many times the floor on."""
 MIN_TOKENS_PER_COORDINATE = 10
@@ -55,7 +62,7 @@ _yes, _no = partial(_claim, True), partial(_claim, False)
 
 def claims(run: ReportedRun) -> list[ReportClaim]:
     """Claims that one run allows, and claims that it does not."""
-    parts = _graph, _edges, _ablation, _whole, _bases, _modules, _features
+    parts = _graph, _edges, _ablation, _whole, _bases, _modules, _features, _interventions
     return [*(claim for part in parts for claim in part(run)), _no("scope", "one_run")]
 
 
@@ -238,7 +245,40 @@ def _features(run: ReportedRun) -> Iterator[ReportClaim]:
         yield _no("meaning", "not_described")
         return
     yield _yes("labels", "computed")
-    yield _no("use", "correlations")
+    changed = {f"{steer.layer}:{steer.feature}" for steer in run.record.steers.values()}
+    yield _no("use", "few_changed" if changed else "correlations", features=", ".join(sorted(changed)))
+
+
+def _interventions(run: ReportedRun) -> Iterator[ReportClaim]:
+    """Claims that changes of features allow: those of `steer`, and the checks of traces."""
+    steers = sorted(run.record.steers.values(), key=lambda steer: -(steer.samples or 1))
+    for steer in steers[:MAX_STEERS]:
+        name, count = f"{steer.layer}:{steer.feature}", steer.samples or 1
+        yield _yes(
+            "steered",
+            "intervals" if steer.samples else "one_input",
+            place=name, steer=steer, count=f"{count:,} inputs" if count > 1 else "one input",
+            changes=", ".join(map(_change, steer.outputs[:OUTPUTS_LISTED])),
+        )  # fmt: skip
+        for test in steer.tests:
+            low, high = test.interval
+            yield _claim(
+                test.holds, "tested_label", "beyond_random" if test.holds else "as_random",
+                place=name, test=test, low=low, high=high, largest=max(test.random), count=len(test.random),
+            )  # fmt: skip
+    checks = [result.trace.checks for result in run.record.traces.values() if result.trace.checks]
+    nodes = [check for traced in checks for check in (*traced.nodes, *traced.spread)]
+    if nodes:
+        agree = sum(check.predicted * check.measured > 0 for check in nodes) / len(nodes)
+        traces = f"{len(checks):,} trace{'s' if len(checks) > 1 else ''}"
+        values = {"traces": traces, "nodes": len(nodes), "agree": agree}
+        yield _claim(agree >= MIN_SIGN_AGREEMENT, "traced", "checked", **values)
+
+
+def _change(output: SteeredOutput) -> str:
+    interval = " [{:+.1%}, {:+.1%}]".format(*output.interval) if output.interval else ""
+    change = output.probability_after - output.probability_before
+    return f"{output.name.strip()!r} {change:+.1%}{interval}"
 
 
 def claims_about_all(runs: Sequence[ReportedRun]) -> list[ReportClaim]:

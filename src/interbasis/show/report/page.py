@@ -17,6 +17,7 @@ from interbasis.base.errors import InterbasisError
 from interbasis.base.files import check_writable, make_folder, write_text_atomically
 from interbasis.base.progress import Progress, silent
 from interbasis.base.version import VERSION
+from interbasis.dictionaries.graph import is_dictionary_graph
 from interbasis.show.difference_sentences import difference_claims, difference_findings
 from interbasis.show.difference_tables import difference_tables
 from interbasis.show.figures.saving import Format, known_formats, save
@@ -72,7 +73,18 @@ def write_report(
     Raises:
         InterbasisError: A run cannot be read, or the folder cannot be written to.
     """
-    reported, differences = _read(runs)
+    listed = _listed(runs)
+    between = [run for run in listed if not isinstance(run, Workspace) and is_dictionary_graph(run)]
+    if between:
+        from interbasis.show.dictionaries.report import write_dictionary_report
+
+        if len(listed) > 1:
+            raise InterbasisError(
+                "a report is about one graph between dictionaries; leave out the other runs, or use "
+                "interbasis compare"
+            )
+        return write_dictionary_report(Path(between[0]), Path(out))
+    reported, differences = _read(listed)
     folder = _writable_folder(out, "figures").parent
     shown = []
     made = _save_figures(reported, differences, folder / "figures", ("svg", "png"), progress)
@@ -138,15 +150,16 @@ def write_figures(
         InterbasisError: A format is unknown, a run cannot be read, or the folder cannot be written to.
     """
     known_formats(formats)
-    written = _save_figures(*_read(runs), _writable_folder(out), formats, progress)
+    written = _save_figures(*_read(_listed(runs)), _writable_folder(out), formats, progress)
     return [file for _, _, paths in written for file in paths]
 
 
-def _read(
-    given: Reportable | Sequence[Reportable],
-) -> tuple[list[ReportedRun], dict[str, Difference]]:
+def _listed(runs: Reportable | Sequence[Reportable]) -> list[Reportable]:
+    return [runs] if isinstance(runs, str | Path | Workspace) else list(runs)
+
+
+def _read(listed: Sequence[Reportable]) -> tuple[list[ReportedRun], dict[str, Difference]]:
     """Runs, and differences by name: those in folders of their own, and those stored in the runs."""
-    listed = [given] if isinstance(given, str | Path | Workspace) else list(given)
     alone = [Path(run) for run in listed if not isinstance(run, Workspace) and is_difference(Path(run))]
     others = [run for run in listed if isinstance(run, Workspace) or Path(run) not in alone]
     runs = read_runs(others) if others or not alone else []

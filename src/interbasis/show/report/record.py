@@ -15,6 +15,8 @@ from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.show.rows import LayerRows, SectionRows, layer_rows, section_rows
 
+MAX_TRACES = 100
+"""Traces whose checks a report counts, the newest."""
 Reportable = str | Path | Workspace
 """A run's folder, or an open run."""
 
@@ -119,6 +121,6 @@ def read_runs(runs: Reportable | Sequence[Reportable]) -> list[ReportedRun]:
             path = folder.resolve()
             name = path.name if counts[path.name] == 1 else f"{path.parent.name}/{path.name}"
         read = read_results if isinstance(run, Workspace) else read_run
-        record = read(run, max_traces=0)  # type: ignore[arg-type]
+        record = read(run, max_traces=MAX_TRACES)  # type: ignore[arg-type]
         reported.append(ReportedRun(name, "" if folder is None else str(folder), record))
     return reported

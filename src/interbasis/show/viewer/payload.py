@@ -136,7 +136,8 @@ def _feature(feature: Feature) -> schema.PageFeature:
         "effects": feature.effects and _effects(feature.effects),
         "mean_effects": feature.mean_effects and _effects(feature.mean_effects),
         "evidence": tuple(
-            evidence.model_copy(update={"share": short(evidence.share)}) for evidence in feature.evidence
+            schema.PageEvidence.model_validate(evidence).model_copy(update={"share": short(evidence.share)})
+            for evidence in feature.evidence
         ),
     }
     return schema.PageFeature(**dict(feature) | shown)
@@ -181,13 +182,14 @@ def page_trace(name: str, trace: Trace) -> schema.PageTrace:
     target = schema.PageTraceTarget.model_validate(trace.target)
     if output := next((row for row in trace.outputs if row.index == target.output), None):
         target = target.model_copy(update={"probability": output.probability})
-    same = ("summary", "prompt", "tokens", "edges", "scores", "groups")
+    same = ("summary", "prompt", "picture", "tokens", "edges", "scores", "groups")
     return schema.PageTrace(
         **{field: getattr(trace, field) for field in same},
         name=name,
         trusted=trace.trusted or checks is None,
         target=target,
         layers=tuple(layer.name for layer in trace.layers),
+        grids=tuple(layer.grid for layer in trace.layers),
         nodes=tuple(node.model_copy(update=changes.get(node.name)) for node in nodes),
         checks=checks,
         settings=trace.settings.model_dump(mode="json"),

@@ -15,8 +15,9 @@ from pydantic import AliasPath, BeforeValidator, ConfigDict, Field
 from torch import Tensor
 
 from interbasis.analysis.features.records import (
+    Box,
     ClassStatistics,
-    Evidence,
+    EvidenceKind,
     ExampleKind,
     FeatureExamples,
     Histogram,
@@ -79,6 +80,16 @@ class PageEffects(Record):
     """Share of its squared effect on all outputs that goes to the first and the last of them."""
 
 
+class PageEvidence(PageRecord):
+    """Explanation of a part of a feature."""
+
+    kind: EvidenceKind
+    text: str
+    share: float
+    low: bool
+    """Whether the feature is low for the tokens that the text names first."""
+
+
 class PageFeature(Record):
     """Labels and statistics of a feature, made by `interbasis features`."""
 
@@ -92,7 +103,7 @@ class PageFeature(Record):
     """Along the path that no core bends."""
     mean_effects: PageEffects | None
     """Through all blocks above, averaged over the data."""
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[PageEvidence, ...]
     """The largest share first."""
 
 
@@ -238,6 +249,8 @@ class PageTraceNode(PageRecord):
     whole: bool = False
     """Whether it is a token as a whole, which the sums behind the basis left out."""
     position: int
+    field: Box | None = None
+    """The part of the picture that it depends on."""
     activation: float = 0.0
     influence: float
     effect: float
@@ -288,9 +301,13 @@ class PageTrace(Record):
     trusted: bool
     """Whether predictions held where they were checked; true where nothing was."""
     prompt: str
+    picture: str | None
+    """The input as a PNG data URI, where it is a picture."""
     tokens: tuple[TraceToken, ...]
     target: PageTraceTarget
     layers: tuple[str, ...]
+    grids: tuple[tuple[int, ...] | None, ...]
+    """The shape of each layer's positions where they are its own."""
     nodes: tuple[PageTraceNode, ...]
     edges: tuple[PageTraceEdge, ...]
     scores: PageTraceScores

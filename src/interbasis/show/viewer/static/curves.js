@@ -23,6 +23,11 @@ export function curvesTab(page) {
   }
   const { metric } = runs[0].record.ablation ?? runs[0].record.curves;
   const words = metricName(metric);
+  const panels = runs[0].sections.map((section) => ({ section, series: measuredSeries(runs, section) }));
+  const values = panels.flatMap(({ series }) =>
+    series.flatMap(({ points, baseline }) => [...points.map(({ value }) => value), baseline]),
+  );
+  const scale = range(Math.min(...values), Math.max(...values)); // the same for all panels, so that they compare
   return replace(
     element,
     el("h2", {}, `${words[0].toUpperCase()}${words.slice(1)} against the edges kept`),
@@ -30,7 +35,7 @@ export function curvesTab(page) {
       "p",
       { class: "lead" },
       "In each section only the strongest edges are kept, the others are set to their mean. The " +
-        "dashed line is the untouched model; a ring marks the edges required for it, within the " +
+        "dashed line is the original model; a ring marks the edges required for it, within the " +
         "tolerance.",
     ),
     runs.length > 1 &&
@@ -44,7 +49,7 @@ export function curvesTab(page) {
     el(
       "div",
       { class: "charts" },
-      runs[0].sections.map((section) => sectionChart(runs, section, words)),
+      panels.map(({ section, series }) => series.length > 0 && sectionChart(series, section, words, scale)),
     ),
     requiredBars(runs),
   );
@@ -58,29 +63,34 @@ function sectionTitle({ source, target }) {
   return [name(source), " → ", name(target)];
 }
 
-// The same section of every run that has been measured there.
-function sectionChart(runs, { source, target }, words) {
-  const series = runs
+// The same section of every run that has been measured there. A count beyond the edges that exist keeps them all.
+function measuredSeries(runs, { source, target }) {
+  return runs
     .map((run) => ({
       run,
       section: run.sections.find((candidate) => candidate.source === source && candidate.target === target),
     }))
     .filter(({ section }) => section)
-    .map(({ run, section }) => ({ run, section, points: thinned(measuredPoints(run, section)) }))
+    .map(({ run, section }) => ({
+      run,
+      section,
+      points: thinned(
+        measuredPoints(run, section).map(({ kept, value }) => ({ kept: Math.min(kept, section.nonzero), value })),
+      ),
+      baseline: sectionBaseline(run, section),
+    }))
     .filter(({ points }) => points.length);
-  if (!series.length) return null;
-  const all = series.flatMap(({ points }) => points);
-  const largest = Math.max(...all.map(({ kept }) => kept), 2);
-  const baselines = series.map(({ run, section }) => sectionBaseline(run, section));
-  const values = [...all.map(({ value }) => value), ...baselines];
-  const [low, high] = range(Math.min(...values), Math.max(...values));
+}
+
+function sectionChart(series, { source, target }, words, [low, high]) {
+  const largest = Math.max(...series.flatMap(({ points }) => points.map(({ kept }) => kept)), 2);
   const x = (kept) => MARGIN.left + (Math.log1p(kept) / Math.log1p(largest)) * (WIDE - MARGIN.left - MARGIN.right);
   const y = (value) => TALL - MARGIN.bottom - ((value - low) / (high - low || 1)) * (TALL - MARGIN.top - MARGIN.bottom);
   const areas = series
     .filter(({ section }) => section.curve && section.curve.area !== null)
     .map(
       ({ run, section }) =>
-        `${runs.length > 1 ? `${run.title}: ` : ""}area under the curve ${decimal(section.curve.area)}`,
+        `${series.length > 1 ? `${run.title}: ` : ""}area under the curve ${decimal(section.curve.area)}`,
     );
   return el(
     "figure",
@@ -112,7 +122,7 @@ function sectionChart(runs, { source, target }, words) {
       }),
       svg("text", { x: 4, y: 9 }, words),
       svg("text", { x: WIDE - MARGIN.right, y: TALL - 4, "text-anchor": "end" }, "edges kept"),
-      series.map((item, k) => seriesLines(item, x, y, baselines[k])),
+      series.map((item) => seriesLines(item, x, y)),
     ),
     areas.length > 0 && el("p", { class: "hint" }, areas.join(" · ")),
   );
@@ -147,7 +157,7 @@ function ticks(largest) {
   return [0, ...Array.from({ length: Math.floor(Math.log10(largest) + 1e-9) + 1 }, (_, power) => 10 ** power)];
 }
 
-function seriesLines({ run, section, points }, x, y, baseline) {
+function seriesLines({ run, section, points, baseline }, x, y) {
   const style = { stroke: runColour(run) };
   const required = section.edges_required;
   return [
@@ -231,7 +241,7 @@ function besideCount({ robust, count, possible }) {
 function ruleText({ metric, tolerance, baseline }) {
   const direction = lowerIsBetter(metric) ? "above" : "below";
   return (
-    `${metricName(metric)} stays at most ${decimal(tolerance)} ${direction} the untouched model's ` +
+    `${metricName(metric)} stays at most ${decimal(tolerance)} ${direction} the original model's ` +
     `${decimal(baseline, 4)}`
   );
 }

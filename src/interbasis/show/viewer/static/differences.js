@@ -7,7 +7,8 @@ export function differencesTab(page) {
   const element = el("section", { class: "text-tab differences", "aria-label": "Differences" });
   const runs = page.parts.map(({ run }) => run).filter(({ record }) => record.differences.length);
   if (!runs.length) {
-    return replace(element, hint("Where another model computes something else is measured by ", "interbasis diff RUN MODEL"));
+    const words = "Where another model computes something else is measured by ";
+    return replace(element, hint(words, "interbasis diff RUN MODEL"));
   }
   return replace(
     element,

@@ -34,9 +34,12 @@ export function percent(share) {
   return `${Number(value.toFixed(value < 10 || value > 90 ? 1 : 0))} %`;
 }
 
-// Tokens as they can be seen: line breaks would tear a text apart.
+// Tokens as they can be seen: line breaks would tear a text apart, and spaces at the ends of a token count.
 export function visible(text) {
-  return text.replace(/\n|<0x0A>/g, "⏎").replace(/\t|<0x09>/g, "⇥");
+  return text
+    .replace(/\n|<0x0A>/g, "⏎")
+    .replace(/\t|<0x09>/g, "⇥")
+    .replace(/^ +| +$|(?<=“) +| +(?=”)/g, (spaces) => "␣".repeat(spaces.length));
 }
 
 export function plural(count, singular, pluralForm = `${singular}s`) {

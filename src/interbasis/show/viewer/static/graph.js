@@ -103,7 +103,7 @@ export class GraphView {
     const labels = merged ? ["all outputs"] : indices.map((index) => this.names.short(layer, index));
     const longest = labels.reduce((best, label) => (label.length > best.length ? label : best), "");
     const candidates = labels.filter((label) => label.length > longest.length * 0.8);
-    return Math.max(title, ...candidates.map((label) => textWidth(label) + 44));
+    return Math.max(title, ...candidates.map((label) => textWidth(label) + 52));
   }
 
   scrolled() {
@@ -238,6 +238,7 @@ export class GraphView {
     }
     let shown = 0;
     let squares = 0;
+    let between = 0;
     let hidden = 0;
     let total = 0;
     let possible = 0;
@@ -245,13 +246,18 @@ export class GraphView {
       const source = this.run.sections[section.k];
       shown += section.counted;
       hidden += section.chosen - section.counted;
-      squares += section.squares / (source.sum_of_squares || 1);
+      squares += section.squares / (section.between || 1);
+      between += section.between / (source.sum_of_squares || 1);
       possible += source.nonzero;
       total += 1;
     }
     const missing = this.run.sections.filter((section) => section.held < section.nonzero);
     const parts = [`${integer(shown)} of ${plural(possible, "edge")} drawn`];
-    if (total) parts.push(`${percent(squares / total)} of Ê² per section on average`);
+    if (total)
+      parts.push(
+        `${percent(squares / total)} of Ê² between the features shown, which have ${percent(between / total)} of all ` +
+          "(means over sections)",
+      );
     const unknown =
       this.state.get("by") === "needed" ? this.sections.filter(({ k }) => !this.run.sections[k].edges_required) : [];
     if (unknown.length)

@@ -26,15 +26,16 @@ export class Names {
 
   // For a small place: of a sum of terms with their shares the first term, and no figures.
   short(layer, index) {
-    const label = this.known(layer, index);
+    const label = this.known(layer, index).replace(/^no short description(, )?/, "");
     const terms = label.match(/^\d+% (.+?)( \+ \d+% .*)?$/);
-    return terms ? terms[1] + (terms[2] ? " + …" : "") : label.replace(/ (\(AUROC [\d.]+\)|\d+%)$/, "");
+    if (terms) return terms[1] + (terms[2] ? " + …" : "");
+    return label.replace(/^token: /, "").replace(/ (\(AUROC [\d.]+\)|\d+%)(?=,|$)/, "");
   }
 
-  // The number and the short label, as in a box.
+  // The short label and, apart from it, the number.
   boxed(layer, index) {
     const label = this.short(layer, index);
-    return label ? `${index} ${label}` : `feature ${index}`;
+    return label ? `${label} #${index}` : `feature ${index}`;
   }
 
   // A label that also says where the feature is.

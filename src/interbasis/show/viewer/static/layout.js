@@ -10,7 +10,7 @@ const ROOMY_GAP = 96;
 const CLOSE = { gap: 36, width: 100 };
 const NARROWEST = 64;
 const WIDEST = 250;
-const WIDEST_IN_A_CROWD = [150, 176];
+const WIDEST_IN_A_CROWD = [166, 190];
 const ROW = { minimum: 21, maximum: 34 };
 
 let ruler;

@@ -19,6 +19,9 @@ import { Subgraph } from "./subgraph.js";
 import { Tip } from "./tip.js";
 import { Traces } from "./traces.js";
 
+// Edges of a section from which on the strongest into each feature are shown, not a share of all.
+const MANY_EDGES = 5000;
+
 class Page {
   constructor(payload) {
     this.token = payload.token;
@@ -103,7 +106,7 @@ class Page {
   tabs() {
     this.tabButtons = [
       ["graph", "Graph"],
-      ["prompts", "Prompts"],
+      ["prompts", "Traces"],
       ["pinned", "Pinned"],
       ["curves", "Curves"],
       ["differences", "Differences"],
@@ -297,9 +300,10 @@ function defaultsFor(runs, matches) {
   const ablated = runs.every((run) => run.ablated);
   return {
     tab: "graph",
-    by: ablated ? "needed" : "share",
+    by: ablated ? "needed" : isDense(runs) ? "into" : "share",
     count: 100,
     share: 0.9,
+    into: 0.5,
     loss: 1,
     nodes: rowsThatFit(),
     scale: "plain",
@@ -311,7 +315,7 @@ function defaultsFor(runs, matches) {
     norms: false,
     open: "",
     zoom: 1,
-    sort: matches.any ? "match" : "importance",
+    sort: matches.any ? "match" : !ablated && isDense(runs) && run.modules ? "module" : "importance",
     colour: runs.some(({ modules }) => modules) ? "module" : "none",
     module: -1,
     sel: "",
@@ -324,6 +328,11 @@ function defaultsFor(runs, matches) {
     q: "",
     theme: "auto",
   };
+}
+
+// Whether most of Ê² would be a haze: hundreds of edges in a section.
+function isDense(runs) {
+  return runs.some(({ sections }) => sections.some(({ nonzero }) => nonzero > MANY_EDGES));
 }
 
 // As many features as the window has room for.

@@ -114,6 +114,7 @@ export class NodeColumns {
     if (!column.merged && notes.isPinned(column.layer, index)) button.classList.add("pinned");
     if (!column.merged && layer.constant && index === 0) button.classList.add("constant");
     const short = column.merged ? label : names.short(column.layer, index);
+    if (short.startsWith("e.g. ")) button.classList.add("unnamed");
     if (!column.merged) button.append(el("span", { class: "number" }, String(index)));
     button.append(el("span", { class: "label" }, name(short)));
     return button;

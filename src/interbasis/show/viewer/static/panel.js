@@ -210,11 +210,11 @@ function evidenceTable(evidence) {
   return el(
     "table",
     { class: "evidence" },
-    evidence.map(({ kind, text, share }) =>
+    evidence.map(({ kind, text, share, low }) =>
       el(
         "tr",
         {},
-        el("th", { scope: "row" }, name(visible(text))),
+        el("th", { scope: "row" }, low && kind !== "identity" && "low: ", name(visible(text))),
         el("td", {}, el("small", {}, kind)),
         el("td", { class: "number" }, percent(share)),
       ),

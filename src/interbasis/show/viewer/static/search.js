@@ -119,13 +119,24 @@ export class Search {
           const missing = words.filter((word) => !text.includes(word));
           const tokens = missing.length ? tokensOfFeature(run, k, index) : [];
           const matches = missing.map((word) => tokens.find((token) => token.toLowerCase().includes(word)));
-          if (matches.every(Boolean))
-            hits.push({ place: run.place, layer: k, index, token: matches[0], word: missing[0] });
+          if (!matches.every(Boolean)) continue;
+          const label = names.known(k, index).toLowerCase();
+          const rank = Math.max(...words.map((word) => nearness(word, label, text)));
+          hits.push({ place: run.place, layer: k, index, token: matches[0], word: missing[0], rank });
         }
       });
     }
-    return hits;
+    return hits.sort((a, b) => a.rank - b.rank);
   }
+}
+
+// How near a match is: the label has the word by itself, has it in part, the layer or group has it, a token has it.
+function nearness(word, label, text) {
+  const escaped = word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  const whole = /^\d+$/.test(word) ? `(?<!\\d)${escaped}(?!\\d)` : `(?<![\\p{L}\\d])${escaped}(?![\\p{L}\\d])`;
+  if (new RegExp(whole, "u").test(label)) return 0;
+  if (label.includes(word)) return 1;
+  return text.includes(word) ? 2 : 3;
 }
 
 // Where a word was found that is not in the label: a token of its own, or part of an example.

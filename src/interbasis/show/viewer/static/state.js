@@ -5,6 +5,7 @@ const KINDS = {
   by: "text",
   count: "number",
   share: "number",
+  into: "number",
   loss: "number",
   nodes: "number",
   scale: "text",
@@ -33,6 +34,7 @@ const KINDS = {
 const BOUNDS = {
   count: [1, 1e6],
   share: [0.001, 1],
+  into: [0.001, 1],
   loss: [1, 500],
   nodes: [1, 1000],
   from: [0, 1e5],
@@ -44,7 +46,7 @@ const BOUNDS = {
 
 const CHOICES = {
   tab: ["graph", "prompts", "pinned", "curves", "differences", "about"],
-  by: ["count", "share", "needed"],
+  by: ["into", "count", "share", "needed"],
   scale: ["square", "plain", "root", "log"],
   output: ["show", "merge", "hide"],
   sort: ["importance", "strength", "module", "match"],
@@ -96,7 +98,7 @@ function readHash(hash, defaults) {
 // Whatever stands in an address, the page can show it.
 function withinBounds(key, value) {
   const [low, high] = BOUNDS[key];
-  return Math.min(Math.max(["share", "zoom"].includes(key) ? value : Math.round(value), low), high);
+  return Math.min(Math.max(["share", "into", "zoom"].includes(key) ? value : Math.round(value), low), high);
 }
 
 function writeHash(values, defaults) {

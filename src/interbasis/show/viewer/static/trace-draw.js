@@ -17,28 +17,37 @@ const MOST_LABEL = 120;
 // How much wider labels may become where the window is wide.
 const MOST_STRETCH = 1.7;
 const EMPTY_TOKEN = 15;
-const BESIDE_LABEL = 30;
+const BESIDE_LABEL = 46;
+// The side of the picture beside a node.
+const THUMBNAIL = 26;
 const MOST_EDGES = 500;
 // Nodes of a layer at one position that stand below each other; more stand beside them.
 const TALLEST = 4;
 
-// Where every node stands: positions with nodes have room for their labels, the others only for their token.
-export function traceLayout(nodes, { order, trace: { tokens } }, nodeLabel, room, tall) {
+// Where every node stands: positions with nodes have room for their labels, the others only for their token. Where
+// layers have positions of their own, as pixels have, their nodes stand side by side in the order of positions.
+export function traceLayout(nodes, graph, nodeLabel, room, tall) {
+  const { order, aligned } = graph;
+  const columns = aligned ? spread(nodes, graph) : packed(nodes, order, nodeLabel, room);
+  const { tokens, place } = columns;
+  const footer = aligned ? TOKEN_ROOM : 0;
   const stacks = new Map();
   for (const node of nodes) {
-    const key = `${node.layer}@${node.position}`;
+    const key = `${node.layer}@${place(node)}`;
     if (!stacks.has(key)) stacks.set(key, []);
     stacks.get(key).push(node);
   }
   const needs = tokens.map(() => EMPTY_TOKEN);
   const labels = tokens.map(() => 0);
   for (const node of nodes)
-    labels[node.position] = Math.max(
-      labels[node.position],
-      Math.min(textWidth(nodeLabel(node)), MOST_LABEL) + BESIDE_LABEL,
+    labels[place(node)] = Math.max(
+      labels[place(node)],
+      Math.min(textWidth(nodeLabel(node)), MOST_LABEL) + BESIDE_LABEL + (node.field ? THUMBNAIL + 4 : 0),
     );
-  for (const [{ position }, ...further] of stacks.values())
-    needs[position] = Math.max(needs[position], labels[position] * Math.ceil((further.length + 1) / TALLEST));
+  for (const [first, ...further] of stacks.values()) {
+    const column = place(first);
+    needs[column] = Math.max(needs[column], labels[column] * Math.ceil((further.length + 1) / TALLEST));
+  }
   const sum = (values) => values.reduce((total, value) => total + value, 0);
   const stretch = Math.min(Math.max((room - LEFT - 20) / sum(needs), 1), MOST_STRETCH);
   const spare = Math.max(room - LEFT - 20 - sum(needs) * stretch, 0) / tokens.length;
@@ -52,13 +61,14 @@ export function traceLayout(nodes, { order, trace: { tokens } }, nodeLabel, room
       ...[...stacks].filter(([key]) => key.startsWith(`${layer}@`)).map(([, stack]) => Math.min(stack.length, TALLEST)),
     ),
   );
-  const minimum = lines.reduce((sum, count) => sum + count * MARK_LINE + LAYER_ROOM, TOP + TOKEN_ROOM);
+  const line = nodes.some(({ field }) => field) ? THUMBNAIL + 3 : MARK_LINE;
+  const minimum = lines.reduce((sum, count) => sum + count * line + LAYER_ROOM, TOP + footer);
   const between = LAYER_ROOM + Math.min(Math.max((tall - minimum) / layers.length, 0), MOST_SPARE);
   const rows = [];
   let y = TOP;
   for (let k = layers.length - 1; k >= 0; k--) {
-    rows.push({ layer: layers[k], top: y, height: lines[k] * MARK_LINE + between });
-    y += lines[k] * MARK_LINE + between;
+    rows.push({ layer: layers[k], top: y, height: lines[k] * line + between });
+    y += lines[k] * line + between;
   }
   const places = new Map();
   for (const { layer, top } of rows) {
@@ -68,21 +78,41 @@ export function traceLayout(nodes, { order, trace: { tokens } }, nodeLabel, room
         .sort((a, b) => b.influence - a.influence)
         .forEach((node, k) =>
           places.set(node.name, {
-            x: x[node.position] + 8 + Math.floor(k / TALLEST) * labels[node.position],
-            y: top + between / 2 + ((k % TALLEST) + 0.5) * MARK_LINE,
+            x: x[place(node)] + 8 + Math.floor(k / TALLEST) * labels[place(node)],
+            y: top + between / 2 + ((k % TALLEST) + 0.5) * line,
+            room: labels[place(node)] - BESIDE_LABEL,
           }),
         );
     }
   }
   const width = x[x.length - 1] + needs[needs.length - 1] + 20;
-  return { x, labels, rows, places, width, bottom: y, height: y + TOKEN_ROOM };
+  return { x, rows, places, width, bottom: y, height: y + footer };
+}
+
+// A column for each token.
+function spread(nodes, graph) {
+  return { tokens: graph.trace.tokens, place: (node) => graph.column(node) };
+}
+
+// As many columns as the window has room for, filled line by line, each layer in the order of its positions.
+function packed(nodes, order, nodeLabel, room) {
+  const wide = Math.max(...nodes.map((node) => Math.min(textWidth(nodeLabel(node)), MOST_LABEL)), 20);
+  const count = Math.max(Math.floor((room - LEFT - 20) / (wide + BESIDE_LABEL + THUMBNAIL + 4)), 1);
+  const columns = new Map();
+  for (const layer of order) {
+    const inside = nodes.filter((node) => node.layer === layer);
+    inside.sort((a, b) => a.position - b.position || b.influence - a.influence);
+    inside.forEach((node, k) => columns.set(node.name, Math.floor((k * count) / Math.max(inside.length, count))));
+  }
+  return { tokens: Array.from({ length: count }), place: (node) => columns.get(node.name) };
 }
 
 export function tracePicture(view) {
   const { box, nodes, edges, graph, nodeLabel } = view;
   const drawn = byInfluence(nodes, edges).slice(0, MOST_EDGES);
   const largest = Math.max(...drawn.map(({ influence }) => influence), 1e-300);
-  const mostOfToken = Math.max(...graph.trace.tokens.map(({ influence }) => influence), 1e-300);
+  const tokens = graph.aligned ? graph.trace.tokens : [];
+  const mostOfToken = Math.max(...tokens.map(({ influence }) => influence), 1e-300);
   const picture = svg(
     "svg",
     {
@@ -93,6 +123,7 @@ export function tracePicture(view) {
       role: "group",
       "aria-label": `Trace of ${graph.trace.prompt}`,
     },
+    graph.trace.picture && svg("defs", {}, inputImage(graph.trace.picture)),
     box.rows.map(
       ({ top, height }, k) => k % 2 === 0 && svg("rect", { class: "band-row", x: 0, y: top, width: box.width, height }),
     ),
@@ -105,16 +136,19 @@ export function tracePicture(view) {
     svg(
       "g",
       { class: "layer-names" },
+      svg("rect", { class: "strip", x: 0, y: 0, width: LEFT - 8, height: box.bottom }),
       box.rows.map(({ layer, top, height }) =>
-        svg("text", { class: "layer-name", x: 6, y: top + height / 2 + 4 }, layer),
+        svg("text", { class: "layer-name", x: 6, y: top + height / 2 + 4 }, clipped(layer, LEFT - 18)),
       ),
     ),
     svg(
       "g",
       { class: "trace-tokens" },
-      svg("rect", { class: "strip", x: 0, y: box.bottom, width: box.width, height: TOKEN_ROOM }),
-      svg("text", { class: "strip-name", x: 6, y: box.bottom + INFLUENCE_BAR + 2 }, "influence"),
-      graph.trace.tokens.map((token) => tokenMark(token, mostOfToken, box)),
+      tokens.length > 0 && [
+        svg("rect", { class: "strip", x: 0, y: box.bottom, width: box.width, height: TOKEN_ROOM }),
+        svg("text", { class: "strip-name", x: 6, y: box.bottom + INFLUENCE_BAR + 2 }, "influence"),
+      ],
+      tokens.map((token) => tokenMark(token, mostOfToken, box)),
     ),
   );
   return picture;
@@ -171,8 +205,32 @@ function edgePath({ source, target, weight, influence }, box, largest) {
   );
 }
 
-function nodeMark(node, { places, labels }, label) {
-  const { x, y } = places.get(node.name);
+// The input, once for all nodes that show a part of it.
+function inputImage(picture) {
+  const size = { width: THUMBNAIL, height: THUMBNAIL, preserveAspectRatio: "none" };
+  return svg("image", { id: "trace-input", href: picture, ...size });
+}
+
+// The input small, with a frame around the part that a node depends on.
+function fieldMark([left, top, right, bottom], x, y) {
+  return svg(
+    "g",
+    { class: "field", transform: `translate(${x} ${y - THUMBNAIL / 2})` },
+    svg("use", { href: "#trace-input" }),
+    svg("rect", {
+      x: left * THUMBNAIL,
+      y: top * THUMBNAIL,
+      width: Math.max((right - left) * THUMBNAIL, 2),
+      height: Math.max((bottom - top) * THUMBNAIL, 2),
+    }),
+  );
+}
+
+function nodeMark(node, { places }, label) {
+  const { x, y, room } = places.get(node.name);
+  const beside = node.field ? THUMBNAIL + 4 : 0;
+  const numbered = node.kind === "feature" && label !== `feature ${node.feature}`;
+  const number = numbered ? `#${node.feature}` : "";
   const sign = raises(node) ? "positive" : "negative";
   const size = 2.5 + 4.5 * Math.sqrt(Math.min(node.influence, 1));
   const mark =
@@ -198,7 +256,13 @@ function nodeMark(node, { places, labels }, label) {
       "aria-label": `${node.name}, ${label}, influence ${percent(node.influence)}`,
     },
     mark,
-    svg("text", { x: x + size + 4, y: y + 3.5 }, clipped(label, labels[node.position] - BESIDE_LABEL)),
+    node.field && fieldMark(node.field, x + size + 3, y),
+    svg(
+      "text",
+      { x: x + size + 4 + beside, y: y + 3.5 },
+      clipped(label, room - beside),
+      numbered && svg("tspan", { class: "number", dx: 4 }, number),
+    ),
   );
 }
 

@@ -30,8 +30,31 @@ export class TraceGraph {
       measured: null,
     });
     this.order = [...trace.layers, TARGET];
+    this.grids = new Map(trace.layers.map((layer, k) => [layer, trace.grids[k]]));
+    this.grids.set(TARGET, trace.grids[trace.grids.length - 1]);
+    const { length } = trace.tokens;
+    // Whether all layers have the positions of the input, or a single one: then positions are columns.
+    this.aligned = [...this.grids.values()].every((grid) => !grid?.length || (grid.length === 1 && grid[0] === length));
     this.level = new Map(this.order.map((layer, k) => [layer, k]));
     this.edges = trace.edges.filter(({ source, target }) => this.nodes.has(source) && this.nodes.has(target));
+  }
+
+  // The column of a node where positions are columns: a single position stands below the last one.
+  column({ layer, position }) {
+    const { length } = this.trace.tokens;
+    return this.grids.get(layer)?.length === 0 ? length - 1 : Math.min(position, length - 1);
+  }
+
+  // Where a node is, for people: a token, or a place on a grid.
+  placeText({ layer, position }) {
+    const grid = this.grids.get(layer);
+    if (!grid) return this.trace.tokens.find((token) => token.position === position)?.text ?? "";
+    const places = [];
+    for (const size of [...grid].reverse()) {
+      places.unshift(position % size);
+      position = Math.floor(position / size);
+    }
+    return places.join(", ");
   }
 
   isFolded(layer) {

@@ -1,7 +1,7 @@
 // Everything about one node of a trace: what comes in, what goes out, how predictions held, and the run's feature.
 
 import { el, name } from "./dom.js";
-import { decimal, percent } from "./format.js";
+import { decimal, percent, visible } from "./format.js";
 import { featureSections, exampleSection } from "./panel.js";
 import { PATHS } from "./trace-graph.js";
 
@@ -24,7 +24,7 @@ export function tracePanel(view, node) {
           "p",
           { class: "where" },
           name(node.name),
-          node.kind === "feature" && [" · at “", name(tokenText(view, node)), "”"],
+          node.kind === "feature" && [" · at “", name(visible(view.graph.placeText(node))), "”"],
         ),
       ),
       el(
@@ -56,6 +56,7 @@ export function tracePanel(view, node) {
       ],
       checkSection(node),
     ),
+    view.graph.trace.picture && fieldPicture(view.graph.trace.picture, node.field),
     node.kind !== "target" && noteRow(view, node, part, layer, known),
     node.kind === "group" &&
       el(
@@ -87,8 +88,20 @@ export function tracePanel(view, node) {
   ];
 }
 
-function tokenText(view, node) {
-  return view.graph.trace.tokens.find(({ position }) => position === node.position)?.text ?? "";
+// The input, with a frame around the part that a node depends on.
+function fieldPicture(picture, field) {
+  const frame = field && {
+    left: `${100 * field[0]}%`,
+    top: `${100 * field[1]}%`,
+    width: `${100 * (field[2] - field[0])}%`,
+    height: `${100 * (field[3] - field[1])}%`,
+  };
+  return el(
+    "figure",
+    { class: "field-picture" },
+    el("span", {}, el("img", { src: picture, alt: "the input" }), frame && el("i", { style: frame })),
+    el("figcaption", {}, field ? "the part of the input that it depends on" : "the input"),
+  );
 }
 
 // What setting it to its mean does, where that was tried.

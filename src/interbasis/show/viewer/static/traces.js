@@ -1,7 +1,7 @@
 // The prompts of a run: a list, and the one that is open as a picture.
 
 import { el, name, replace } from "./dom.js";
-import { decimal, percent, plural } from "./format.js";
+import { decimal, percent, plural, visible } from "./format.js";
 import { hint } from "./panel.js";
 import { tracePicture, traceLayout } from "./trace-draw.js";
 import { savePng, saveJson, saveSvg } from "./trace-export.js";
@@ -41,7 +41,13 @@ export class Traces {
   update() {
     if (this.state.get("tab") !== "prompts") return;
     if (!this.all.length) {
-      replace(this.list, hint("No prompt has been traced yet. One is traced by ", 'interbasis trace RUN --prompt "…"'));
+      const text = this.page.parts.some(({ run }) => run.record.model.startsWith("hf:"));
+      this.list.hidden = true;
+      replace(
+        this.head,
+        hint("Nothing has been traced yet. One sample of the data is traced by ", "interbasis trace RUN --sample 3"),
+        text && hint("and a prompt by ", 'interbasis trace RUN --prompt "…"'),
+      );
       return;
     }
     const graph = this.current();
@@ -51,11 +57,11 @@ export class Traces {
       el(
         "p",
         { class: "hint" },
-        `The newest; ${plural(older, "older prompt")} of the run ${older > 1 ? "are" : "is"} not on this page.`,
+        `The newest; ${plural(older, "older trace")} of the run ${older > 1 ? "are" : "is"} not on this page.`,
       );
     replace(
       this.list,
-      el("h2", {}, plural(this.all.length, "prompt")),
+      el("h2", {}, plural(this.all.length, "trace")),
       hidden,
       this.all.map((item) =>
         el(
@@ -66,7 +72,7 @@ export class Traces {
             onclick: () => this.state.set({ trace: item.name, node: "", tpins: "", tgroups: "" }),
           },
           name(item.trace.prompt),
-          el("small", {}, "→ ", name(item.trace.target.name)),
+          el("small", {}, "→ ", name(visible(item.trace.target.name))),
         ),
       ),
     );
@@ -147,8 +153,8 @@ export class Traces {
     const collected = only ? grouped(shown, edges, this.groups()) : { nodes: shown, edges };
     const part = this.page.part(graph.run.place);
     const nodeLabel = (node) => {
-      if (node.kind !== "feature") return node.label;
-      return part.names.boxed(graph.run.layerNumber(node.layer), node.feature);
+      if (node.kind !== "feature") return visible(node.label);
+      return part.names.short(graph.run.layerNumber(node.layer), node.feature) || `feature ${node.feature}`;
     };
     return { ...collected, graph, nodeLabel, tab: this, only, able: able.length - 1 };
   }
@@ -223,7 +229,8 @@ export class Traces {
         text,
       );
     return [
-      el("p", { class: trace.trusted ? "trace-summary" : "trace-summary failed" }, name(trace.summary)),
+      trace.picture && el("img", { class: "trace-input", src: trace.picture, alt: "the traced input" }),
+      el("p", { class: trace.trusted ? "trace-summary" : "trace-summary failed" }, name(visible(trace.summary))),
       el("p", { class: "hint" }, facts.join(" · ")),
       el(
         "div",

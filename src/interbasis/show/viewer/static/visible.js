@@ -4,6 +4,9 @@ import { isConstant } from "./data.js";
 import { becomes, shownLayers } from "./folding.js";
 import { neededCount } from "./needed.js";
 
+// Edges into one feature, at most, where the strongest into each are shown.
+const MOST_INTO = 4;
+
 // Columns: {layer, indices, row: index -> row or -1, merged}. Features that are pinned or selected are always there.
 export function visibleColumns(run, state, wanted, matched = null) {
   return shownLayers(run, state, wanted).map((layer) => {
@@ -55,33 +58,56 @@ function strengths(run, layer) {
   return sums;
 }
 
-// How many of a section's strongest edges are chosen by the slider.
-function chosenCount(run, k, state) {
-  const section = run.sections[k];
+// How many of a section's strongest edges are chosen by the slider; a share is one of Ê² between the features shown.
+function chosenCount(run, left, right, end, state) {
+  const section = run.sections[left.layer];
   if (state.get("by") === "needed") {
     const count = neededCount(run, section, state.get("loss"));
     if (count !== null) return Math.min(count, section.held);
   }
   if (state.get("by") === "count") return Math.min(state.get("count"), section.held);
-  return countForShare(section, state.get("share"));
+  if (state.get("by") === "into" || state.get("share") >= 1) return section.held;
+  return countForShare(section, state.get("share"), isShown(section, left, right, end));
 }
 
-function countForShare(section, share) {
-  if (!section.cumulative) {
-    const sums = new Float64Array(section.held);
-    let sum = 0;
-    for (let e = 0; e < section.held; e++) sums[e] = sum += section.values[e] ** 2;
-    section.cumulative = sums;
+// Whether both ends of an edge are shown.
+function isShown({ sources, targets }, left, right, end) {
+  if (right.merged) return (e) => left.row[sources[e]] >= 0;
+  return (e) => left.row[sources[e]] >= 0 && end[targets[e]] >= 0 && right.row[end[targets[e]]] >= 0;
+}
+
+// The fewest of the strongest edges that hold a share of Ê² over the edges shown.
+function countForShare({ held, values }, share, shown) {
+  let total = 0;
+  for (let e = 0; e < held; e++) if (shown(e)) total += values[e] ** 2;
+  let sum = 0;
+  for (let e = 0; e < held; e++) {
+    if (shown(e)) sum += values[e] ** 2;
+    if (sum >= total * share * (1 - 1e-7)) return e + 1;
   }
-  const target = section.sum_of_squares * share * (1 - 1e-7);
-  let low = 0;
-  let high = section.held;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (section.cumulative[middle] < target) low = middle + 1;
-    else high = middle;
+  return held;
+}
+
+// Of the edges into each feature the fewest that hold a share of Ê² among them, and no more than a few.
+function intoEach(edges, share) {
+  const totals = new Map();
+  const taken = new Map();
+  for (let e = 0; e < edges.size; e++) {
+    const square = edges.value[e] ** 2;
+    totals.set(edges.to[e], (totals.get(edges.to[e]) ?? 0) + square);
   }
-  return Math.min(low + 1, section.held);
+  let size = 0;
+  let squares = 0;
+  for (let e = 0; e < edges.size; e++) {
+    const [sum, count] = taken.get(edges.to[e]) ?? [0, 0];
+    if (sum >= share * totals.get(edges.to[e]) || count >= MOST_INTO) continue;
+    taken.set(edges.to[e], [sum + edges.value[e] ** 2, count + 1]);
+    squares += edges.value[e] ** 2;
+    edges.from[size] = edges.from[e];
+    edges.to[size] = edges.to[e];
+    edges.value[size++] = edges.value[e];
+  }
+  return { ...edges, size, squares, counted: size };
 }
 
 // The edges of one section that are drawn, strongest first, as typed arrays of rows and values.
@@ -89,15 +115,25 @@ export function drawnEdges(run, state, left, right) {
   const k = left.layer;
   const section = run.sections[k];
   if (!section) return emptyEdges();
-  const chosen = chosenCount(run, k, state);
   const end = becomes(run, k, right.layer).target;
-  const edges = right.merged
+  const chosen = chosenCount(run, left, right, end, state);
+  const all = right.merged
     ? mergedEdges(section, left, chosen, state)
     : plainEdges(section, left, right, chosen, end);
-  edges.chosen = chosen;
+  const edges = state.get("by") === "into" && !right.merged ? intoEach(all, state.get("into")) : all;
+  edges.chosen = state.get("by") === "into" ? edges.counted : chosen;
+  edges.between = squaresBetween(section, left, right, end);
   if (state.get("constant") && section.constant && left.row[0] >= 0)
     addConstant(edges, section, left, right, chosen, end);
   return edges;
+}
+
+// Σ Ê² over the edges that the page holds between the features shown.
+function squaresBetween(section, left, right, end) {
+  const shown = isShown(section, left, right, end);
+  let sum = 0;
+  for (let e = 0; e < section.held; e++) if (shown(e)) sum += section.values[e] ** 2;
+  return sum;
 }
 
 function emptyEdges() {
@@ -106,6 +142,7 @@ function emptyEdges() {
     chosen: 0,
     counted: 0,
     squares: 0,
+    between: 0,
     from: new Int32Array(0),
     to: new Int32Array(0),
     value: new Float32Array(0),

@@ -166,7 +166,9 @@ def animal_direction(
         network = mlp.load(path).double()
         directions: dict[Basis, tuple[Direction, ...]] = {}
         for basis in CENTRAL_BASES:
-            graph = build(network, images.train, basis=basis, edge_method=None, progress=progress).graph
+            graph = build(
+                network, images.train, basis=basis, edge_method=None, exact=True, progress=progress
+            ).graph
             directions[basis] = tuple(direction(network, layer, images, progress) for layer in graph.layers)
         whole = whole_model(network, images)
         models.append(ModelDirections(checkpoint=Path(path).name, whole=whole, bases=directions))

@@ -1,1 +1,0 @@
-"""Costs of a build: operations from shapes, seconds from a profile of the machine."""

@@ -1,0 +1,52 @@
+"""Changes of features are stored with the run, and the report's claims are about them."""
+
+import pytest
+
+from interbasis.analysis.run_record import read_run
+from interbasis.show.report.claims import claims
+from interbasis.show.report.record import read_runs
+from small_runs import classifier
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    run = classifier(tmp_path_factory.mktemp("interventions") / "run")
+    run.features(top=3)
+    return run
+
+
+def said(run, allowed: bool) -> str:
+    return " ".join(
+        f"{claim.text} {claim.because}" for claim in claims(*read_runs(run)) if claim.allowed == allowed
+    )
+
+
+def test_claims_change_with_what_was_measured(run):
+    assert "no feature was changed" in said(run, allowed=False)
+    layer = run.graph.layer_names[1]
+    many = run.steer(f"{layer}:1", 3.0, samples=30, directions=5)
+    one = run.steer(f"{layer}:2", -2.0, sample=3)
+    trace = run.trace(sample=3, checks=4).trace
+    record = read_run(run.folder)
+    assert set(record.steers.values()) == {many, one}
+    yes, no = said(run, allowed=True), said(run, allowed=False)
+    assert (
+        f"Adding +3 standard deviations to {layer}:1 changes probabilities by this much, on 30 inputs" in yes
+    )
+    low, high = many.outputs[0].interval
+    assert f"[{low:+.1%}, {high:+.1%}]" in yes
+    assert f"to {layer}:2 changes probabilities by this much, on one input" in yes
+    assert f"Only these features were changed, with the effects above: {layer}:1, {layer}:2." in no
+    assert many.tests
+    for test in many.tests:
+        assert f"what its label says: {test.claim}." in (yes if test.holds else no)
+    nodes = [*trace.checks.nodes, *trace.checks.spread]
+    agree = sum(check.predicted * check.measured > 0 for check in nodes) / len(nodes)
+    assert f"In 1 trace, {agree:.0%} of {len(nodes)} such changes" in yes + no
+
+
+def test_the_same_change_is_stored_once(run):
+    layer = run.graph.layer_names[1]
+    for by in (1.0, 1.0, 1.5):
+        run.steer(f"{layer}:1", by, sample=0)
+    assert len(list((run.folder / "steers").glob(f"{layer}-1-by-1*sample-0*.json"))) == 2

@@ -1,0 +1,200 @@
+"""Builds to an error or a time: a trial chooses, rounds go on until it is reached, and can be replayed."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import interbasis
+from interbasis import build
+from interbasis.analysis.stages.ablate import AblationResult
+from interbasis.analysis.stored_results import load_result
+from interbasis.base.errors import InterbasisError
+from interbasis.graph import store
+from interbasis.graph.costs import Cost, Pilot, Scheme
+from interbasis.graph.settings import BuildTarget
+from interbasis.graph.store import graph_digest, load
+from interbasis.run import target as targets
+
+pytest.importorskip("transformers")
+from tiny_models import random_model, tokens
+
+SAMPLING = (
+    "jacobian_queries",
+    "jacobian_samples",
+    "edge_group",
+    "edge_sources",
+    "edge_positions",
+    "edge_samples",
+)
+
+
+def scheme_of(graph) -> dict:
+    return {name: getattr(graph.config, name) for name in SAMPLING}
+
+
+@pytest.fixture(scope="module")
+def network():
+    return interbasis.from_hf(random_model("gpt2"))
+
+
+@pytest.mark.parametrize("error", [0.2, 0.04])
+def test_the_error_is_reached_and_the_scheme_gives_the_same_bits(network, error):
+    graph = build(network, tokens(120, 8), error=error).graph
+    precision = graph.provenance.precision
+    assert precision.error == error
+    assert precision.reached <= error
+    assert set(precision.layers) == set(graph.layer_names)
+    assert set(precision.sections) == set(graph.section_names)
+    if graph.config.sampled:
+        again = build(network, tokens(120, 8), **scheme_of(graph)).graph
+        assert all(map(torch.equal, graph.edges, again.edges))
+        assert all(
+            torch.equal(a.transform, b.transform) for a, b in zip(graph.layers, again.layers, strict=True)
+        )
+
+
+def test_a_time_is_turned_into_samples(network):
+    graph = build(network, tokens(120, 8), time="2s").graph
+    assert graph.provenance.precision.time == 2
+    assert graph.provenance.precision.error is None
+    assert sum(graph.provenance.timings.values()) < 20
+
+
+def test_short_builds_and_other_models_are_exact_unless_asked(network, monkeypatch):
+    monkeypatch.setattr(targets, "run_pilot", lambda *_: pytest.fail("no trial is needed"))
+    assert not build(network, tokens(6, 8)).graph.config.sampled
+    assert not build(network, tokens(6, 8), exact=True).graph.config.sampled
+    module = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+    assert not build(interbasis.from_torch(module), torch.randn(64, 4)).graph.config.sampled
+
+
+def test_long_builds_of_language_models_are_sampled_unless_exact(network, monkeypatch):
+    monkeypatch.setattr(targets, "SHORT_SECONDS", 0.0)
+    graph = build(network, tokens(120, 8)).graph
+    assert graph.provenance.precision.error == targets.DEFAULT_ERROR or not graph.config.sampled
+    assert not build(network, tokens(120, 8), exact=True).graph.config.sampled
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"error": 0.05, "exact": True}, "error and exact cannot be combined"),
+        ({"time": 5, "edge_group": "positions"}, "time and edge_group cannot be combined"),
+        ({"error": 0.05, "time": 5}, "error and time cannot be combined"),
+        ({"error": "5 percent"}, "expected a fraction such as 5% or 0.05"),
+        ({"error": 0}, "the setting error cannot be 0"),
+        ({"time": "soon"}, "expected a time such as 90s, 10min or 2h"),
+        ({"edge_samples": [8, 4]}, "expected totals after each round"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(network, settings, message):
+    with pytest.raises(InterbasisError, match=message):
+        build(network, tokens(6, 8), **settings)
+
+
+def test_texts_of_errors_and_times():
+    assert BuildTarget(error="5%").error == pytest.approx(0.05)
+    assert BuildTarget(error="0.05").error == 0.05
+    assert [BuildTarget(time=text).time for text in ("90s", "10min", "2h", "30")] == [90, 600, 7200, 30]
+
+
+def scheme(seconds: float, variance: float, within: float = 0.0, **settings) -> Scheme:
+    cost = Cost(wall=seconds, processor=seconds)
+    return Scheme(settings=settings, seconds=cost, variance=variance, within=within)
+
+
+def pilot_with(*edges: Scheme, samples: int = 400) -> Pilot:
+    zero = Cost()
+    return Pilot(
+        samples=samples, jacobian_samples=samples, edge_samples=samples, positions=8, forward=zero,
+        statistics=zero, fixed=zero, jacobians=(scheme(1, 0), scheme(1, 0.04)), edges=edges, seconds=zero,
+        clock="processor",
+    )  # fmt: skip
+
+
+def test_samples_of_a_scheme_are_as_many_as_its_error_needs():
+    for within in (0.0, 0.1, 0.3):
+        tried = scheme(1.0, 0.3, within)
+        for error in (0.02, 0.05, 0.1):
+            count = tried.samples(error, 1000)
+            if tried.error(1000, 1000) <= error and count > 16:
+                assert tried.error(count, 1000) <= error < tried.error(count - 1, 1000)
+    assert scheme(1.0, 0.3).error(1000, 1000) == 0
+
+
+def test_the_cheapest_schemes_that_reach_the_error_are_chosen():
+    pilot = pilot_with(
+        scheme(10, 0), scheme(1, 0.5, 0.5, edge_sources=1), scheme(1.5, 0.25, 0.25, edge_sources=2)
+    )
+    chosen = pilot.choice(0.05)
+    assert chosen.settings["edge_sources"] == 2
+    assert chosen.settings["edge_samples"] == (100,)
+    assert chosen.settings["jacobian_samples"] == math.ceil(0.04 / (0.0025 + 0.0001))
+    assert pilot.choice(0.001).settings["edge_samples"] is None  # cannot be reached otherwise
+    assert pilot.choice(0.0).exact
+    assert pilot.choice_within(1e6).exact
+    within = pilot.choice_within(200)
+    assert within.seconds.wall <= 200
+    assert pilot.choice(0.9 * within.edge_error).seconds.wall > 200
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("target")
+    random_model("gpt2", torch.float32).save_pretrained(folder / "model")
+    tokens(120, 8).numpy().astype(np.uint16).tofile(folder / "tokens.uint16")
+    return folder
+
+
+def command(folder, *options):
+    return [
+        "build", f"hf:{folder / 'model'}", "--data", f"tokens:{folder / 'tokens.uint16'},context=8", *options
+    ]  # fmt: skip
+
+
+def test_a_run_is_replayed_opened_and_refined(folder, cli):
+    run = folder / "run"
+    assert cli(*command(folder, "--error", "20%", "--out", run)).code == 0
+    first = graph_digest(run)
+    assert cli("build", "--config", run, "--out", folder / "again").code == 0
+    assert graph_digest(folder / "again") == first
+    assert cli(*command(folder, "--error", "20%", "--out", run)).code == 0
+    assert graph_digest(run) == first
+    assert "Asked for: 20.00%" in " ".join(cli("show", run).out.split())
+    assert cli("ablate", run, "--metric", "cross_entropy", "--tolerance", "10").code == 0
+    assert load_result(run, AblationResult) is not None
+    assert cli("build", "--config", run, "--error", "3%", "--out", run).code == 0
+    assert graph_digest(run) != first
+    assert load(run).provenance.precision.reached <= 0.03
+    assert load_result(run, AblationResult) is None  # that of the older graph is not shown
+
+
+def test_an_interrupted_round_is_a_run_and_goes_on_to_the_same_bits(folder, cli, monkeypatch):
+    run = folder / "rounds"
+    monkeypatch.setattr("interbasis.lib.goal.MARGIN", 0.8)  # more rounds
+    too_few = scheme(1, 0.01, edge_group="positions", edge_sources=4)
+    monkeypatch.setattr(targets, "run_pilot", lambda *_: pilot_with(scheme(10, 0), too_few, samples=120))
+    save, saved = store.save, []
+
+    def interrupted(*arguments, **options):
+        digest = save(*arguments, **options)
+        saved.append(digest)
+        if options.get("unfinished") and len(saved) == 1:
+            raise KeyboardInterrupt
+        return digest
+
+    monkeypatch.setattr(store, "save", interrupted)
+    settings = command(folder, "--error", "6%", "--out", run)
+    assert cli(*settings).code == 130
+    kept = load(run)
+    assert graph_digest(run) == saved[0]
+    assert kept.provenance.precision.reached > 0.06
+    assert cli("show", run).code == 0
+    monkeypatch.setattr(targets, "run_pilot", lambda *_: pytest.fail("the trial is not repeated"))
+    assert cli(*settings).code == 0
+    graph = load(run)
+    assert graph.provenance.precision.reached <= 0.06
+    assert cli("build", "--config", run, "--out", folder / "rounds again").code == 0
+    assert graph_digest(folder / "rounds again") == graph_digest(run)
