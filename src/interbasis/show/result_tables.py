@@ -400,8 +400,9 @@ def _node_table(trace: Trace) -> ResultTable:
             node.name, repr(texts[node.position])[1:-1], node.activation, _percent(node.influence),
             f"{node.effect:+.3g}", *changes, node.label,
         ))  # fmt: skip
-    head = ("node", "token", "activation", "influence", "effect", "predicted", "measured", "what it is")
-    return ResultTable.from_cells("", head, rows, TEXTS["trace"], text=("token", "what it is"))
+    place = "token" if any(token.token is not None for token in trace.tokens) else "position"
+    head = ("node", place, "activation", "influence", "effect", "predicted", "measured", "what it is")
+    return ResultTable.from_cells("", head, rows, TEXTS["trace"], text=(place, "what it is"))
 
 
 @result_tables.register
