@@ -19,9 +19,10 @@ from interbasis.analysis.stages.trace import TraceResult
 from interbasis.analysis.summary import LayerSummary, RunSummary, SectionSummary
 from interbasis.analysis.traces.records import Trace
 from interbasis.base.memory import format_bytes
+from interbasis.graph.costs import BuildPlan
 from interbasis.graph.interaction_graph import Carrier, LargestDirection
 from interbasis.graph.precision import Precision
-from interbasis.lib.plan import BuildPlan
+from interbasis.models.hf.families_table import FamiliesTable, Way
 from interbasis.network.summary import NetworkSummary
 from interbasis.show.tables import MISSING, Cell, Parts, ResultTable, result_tables
 
@@ -175,6 +176,16 @@ def section_tables(summary: NetworkSummary, name: str, all_rows: bool = False) -
         f"to: {summary.sections[-1].target}; every section ends where the next begins{more}",
         *(f"after the last node layer: {step}" for step in summary.after),
     ]
+
+
+@result_tables.register
+def families_tables(found: FamiliesTable) -> Parts:
+    """Model types by how they are taken."""
+    ways: tuple[Way, ...] = ("closed form", "general", "refused")
+    counts = ", ".join(f"{found.count(way)} {way}" for way in ways)
+    rows = [[row.kind, row.way, row.reason] for row in found.rows]
+    title = f"Causal model types of transformers {found.transformers}: {counts}"
+    return [ResultTable.from_cells(title, ["type", "taken", "reason"], rows, text=("taken", "reason"))]
 
 
 @result_tables.register
