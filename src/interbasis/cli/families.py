@@ -1,15 +1,10 @@
 """`interbasis families`: which model types of transformers are taken, and how."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from interbasis.cli import common
-
-if TYPE_CHECKING:
-    from interbasis.models.hf.families_table import FamiliesTable
-    from interbasis.show.tables import ResultTable
 
 
 def families(
@@ -24,11 +19,6 @@ def families(
     Example: interbasis families llama mixtral mamba
     """
     from interbasis.models.hf.families_table import families_table
+    from interbasis.show.result_tables import families_tables
 
-    common.show(families_table(types), as_json, _parts)
-
-
-def _parts(found: "FamiliesTable") -> "Iterator[ResultTable]":
-    from interbasis.show.result_tables import families_result_table
-
-    yield families_result_table(found)
+    common.show(families_table(types), as_json, families_tables)

@@ -21,9 +21,9 @@ from interbasis.analysis.summary import LayerSummary, RunSummary, SectionSummary
 from interbasis.analysis.traces.records import Trace
 from interbasis.base.memory import format_bytes
 from interbasis.base.records import Record
+from interbasis.graph.costs import BuildPlan
 from interbasis.graph.interaction_graph import Carrier, LargestDirection
 from interbasis.graph.precision import Precision
-from interbasis.lib.plan import BuildPlan
 from interbasis.models.hf.families_table import FamiliesTable, Way
 from interbasis.network.summary import NetworkSummary
 from interbasis.show.tables import MISSING, Cell, ResultTable
@@ -189,13 +189,14 @@ def section_tables(summary: NetworkSummary, name: str, all_rows: bool = False) -
     ]
 
 
-def families_result_table(found: FamiliesTable) -> ResultTable:
+@result_tables.register
+def families_tables(found: FamiliesTable) -> Parts:
     """Model types by how they are taken."""
     ways: tuple[Way, ...] = ("closed form", "general", "refused")
     counts = ", ".join(f"{found.count(way)} {way}" for way in ways)
     rows = [[row.kind, row.way, row.reason] for row in found.rows]
     title = f"Causal model types of transformers {found.transformers}: {counts}"
-    return ResultTable.from_cells(title, ["type", "taken", "reason"], rows, text=("taken", "reason"))
+    return [ResultTable.from_cells(title, ["type", "taken", "reason"], rows, text=("taken", "reason"))]
 
 
 @result_tables.register
