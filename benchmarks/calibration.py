@@ -2,10 +2,10 @@
 
 python benchmarks/calibration.py STORIES OUT.json [SEEDS]    STORIES: folder of the TinyStories GPT; resumes
 
-Per seed: the error that the build reports, section by section and layer by layer, and the true one. Of
-edges, those between the features of that very build are computed exactly over all samples; of Λ, an exact
-build has them, rank by rank. The true error of a section (layer) is the median of the relative deviations
-over the edges (features) that carry 90 %, divided by 0.674, the median of |x| for a normal x: one draw each.
+Per seed: the error that the build reports, section by section and layer by layer, and the true one. Of edges,
+those between the features of that very build are computed exactly over all samples; of Λ, an exact build has
+them, rank by rank. The true error of a section (layer) is the median of the relative deviations of the edges
+(features) that carry 90 %, divided by 0.674, the median of |x| for a normal x: one draw each.
 """
 
 import json

@@ -3,7 +3,7 @@
     python benchmarks/planted_changes.py MODEL-FOLDER TOKENS --out FILE [--block 1] [--samples 4]
         [--context 96] [--dtype float32]
 
-Three models that differ from MODEL-FOLDER in one block: what one neuron reads, the query matrix of one head,
+Three models that differ from MODEL-FOLDER in one block, whose neighbours are measured with it: what one neuron reads, the query matrix of one head,
 and a rank-1 update of what the MLP reads. TOKENS is data as `interbasis build` takes it, without samples and
 context. Every result is a line of FILE; the same command resumes.
 """
@@ -110,7 +110,8 @@ def main() -> None:
         if options.out.exists()
         else []
     )
-    named = open_model(f"hf:{options.model}")
+    blocks = f"{max(0, options.block - 1)}-{options.block + 1}"  # all others are the same
+    named = open_model(f"hf:{options.model},blocks={blocks}")
     data = named.open_data(f"{options.tokens},samples={options.samples},context={options.context}")
     model = AutoModelForCausalLM.from_pretrained(options.model).float().eval()
     for name in ("query", "neuron", "rank_1"):

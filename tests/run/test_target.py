@@ -12,9 +12,9 @@ from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stored_results import load_result
 from interbasis.base.errors import InterbasisError
 from interbasis.graph import store
+from interbasis.graph.costs import Cost, Pilot, Scheme
 from interbasis.graph.settings import BuildTarget
 from interbasis.graph.store import graph_digest, load
-from interbasis.lib.pilot import Cost, Pilot, Scheme
 from interbasis.run import target as targets
 
 pytest.importorskip("transformers")

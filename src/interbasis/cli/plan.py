@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from interbasis.cli import common
 from interbasis.cli.build import BuildOptions, chosen_settings
-from interbasis.lib.plan import PlanRequest
+from interbasis.graph.costs import PlanRequest
 
 
 def plan(

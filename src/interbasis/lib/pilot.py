@@ -10,20 +10,17 @@ A scheme with m of n samples is then off by √(v/m − (v − w)/n) and takes m
 sections together; the worst section decides. Nothing is fitted in advance.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from interbasis.base.records import Record
 from interbasis.compute.executor import Clock, Executor
 from interbasis.data.batches import Batches
+from interbasis.graph.costs import Cost, Pilot, Scheme
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.precision import edge_error, eigenvalue_error
 from interbasis.graph.settings import JACOBIAN_GROUPS, BuildConfig
@@ -56,129 +53,6 @@ FEW_SIGNS, MANY_SIGNS = 1, 4
 are those of means over sets, on the line by 1 over their number."""
 SIGNS = (1, 2, 4, 8, 16, 32)
 """Sets of random signs to choose from."""
-LEAST_DRAWN = 16
-"""Samples that are drawn at least, so that their spread says something."""
-
-
-class Cost(Record):
-    """Seconds on this machine."""
-
-    wall: float = 0.0
-    processor: float = 0.0
-    """Without the time in which other work had the processor; all threads together."""
-
-    def __add__(self, other: "Cost") -> "Cost":
-        return Cost(wall=self.wall + other.wall, processor=self.processor + other.processor)
-
-    def __mul__(self, factor: float) -> "Cost":
-        return Cost(wall=factor * self.wall, processor=factor * self.processor)
-
-
-class Scheme(Record):
-    """A way to sample, its cost and its error."""
-
-    settings: dict[str, int | str | None] = Field(default_factory=dict)
-    """Settings of the build that it consists of, without the number of samples."""
-    seconds: Cost = Cost()
-    """Of one sample."""
-    fixed: Cost = Cost()
-    """Of any number of samples."""
-    variance: float = 0.0
-    """Relative variance of one sample's estimate; 0 where it is exact over all samples alone."""
-    within: float = 0.0
-    """Part of the variance that stays within samples."""
-
-    def samples(self, error: float, total: int) -> int:
-        """Number of samples out of ``total`` that give an error, all of them at most."""
-        wanted = self.variance / (error**2 + (self.variance - self.within) / total)
-        return min(total, max(LEAST_DRAWN, math.ceil(wanted)))
-
-    def error(self, samples: int, total: int) -> float:
-        """Relative error with so many samples out of ``total``."""
-        return math.sqrt(max(0.0, self.variance / samples - (self.variance - self.within) / total))
-
-    def cost(self, samples: int) -> Cost:
-        return self.seconds * samples + self.fixed
-
-
-class Choice(Record):
-    """A scheme for Jacobians and one for edges with numbers of samples, and what they are expected to do."""
-
-    settings: dict[str, int | str | tuple[int, ...] | None]
-    """Settings of the build."""
-    seconds: Cost
-    """Of the whole build."""
-    jacobian_error: float
-    edge_error: float
-
-    @property
-    def exact(self) -> bool:
-        return not any(value is not None for value in self.settings.values())
-
-
-class Pilot(Record):
-    """Costs and errors of a build, as a short trial found them."""
-
-    samples: int
-    """Samples of the build's data; those of the trial are fewer."""
-    jacobian_samples: int
-    edge_samples: int
-    positions: int
-    """Positions of a sample."""
-    forward: Cost
-    """One sample through the network."""
-    statistics: Cost
-    """Of one sample."""
-    fixed: Cost
-    """Survey and decompositions."""
-    jacobians: tuple[Scheme, ...]
-    """Schemes for attention's Jacobians; the first is exact."""
-    edges: tuple[Scheme, ...]
-    """Schemes for edges; the first is exact. Empty where no edges are built."""
-    seconds: Cost
-    """Of the trial itself."""
-    clock: Literal["processor", "wall"]
-    """Time by which schemes are compared: the processor's, which other work does not lengthen, unless another
-    device computes."""
-
-    def choice(self, error: float) -> Choice:
-        """The cheapest schemes that reach an error; 0 is exact."""
-        jacobians, jacobian_count = self._cheapest(self.jacobians, error, self.jacobian_samples)
-        settings: dict[str, int | str | tuple[int, ...] | None] = dict(jacobians.settings)
-        settings["jacobian_samples"] = jacobian_count if jacobians.variance else None
-        seconds = self.statistics * self.samples + self.fixed + jacobians.cost(jacobian_count)
-        expected = 0.0
-        if self.edges:
-            edges, count = self._cheapest(self.edges, error, self.edge_samples)
-            settings |= edges.settings | {"edge_samples": (count,) if edges.variance else None}
-            seconds += edges.cost(count)
-            expected = edges.error(count, self.edge_samples)
-        return Choice(
-            settings=settings,
-            seconds=seconds,
-            jacobian_error=jacobians.error(jacobian_count, self.jacobian_samples),
-            edge_error=expected,
-        )
-
-    def choice_within(self, seconds: float) -> Choice:
-        """The schemes with the smallest error that take so many seconds of wall time; else the cheapest."""
-        exact = self.choice(0.0)
-        if exact.seconds.wall <= seconds:
-            return exact
-        low, high = 1e-3, 1.0
-        for _ in range(40):
-            middle = math.sqrt(low * high)
-            low, high = (low, middle) if self.choice(middle).seconds.wall <= seconds else (middle, high)
-        return self.choice(high)
-
-    def _cheapest(self, schemes: Sequence[Scheme], error: float, total: int) -> tuple[Scheme, int]:
-        """The scheme that reaches an error soonest, and its number of samples; the first is exact."""
-        candidates = [(schemes[0], total)]
-        for scheme in schemes[1:] if error else ():
-            count = scheme.samples(error, total)
-            if scheme.error(count, total) <= 1.001 * error:
-                candidates.append((scheme, count))
-        return min(candidates, key=lambda pair: getattr(pair[0].cost(pair[1]), self.clock))
 
 
 def run_pilot(network: Network, data: BuildData, config: BuildConfig) -> Pilot:

@@ -2,53 +2,16 @@
 
 from itertools import pairwise
 
-from pydantic import Field
-
 from interbasis.base.memory import resident_bytes
-from interbasis.base.records import Record
+from interbasis.graph.costs import BuildPlan, PlanRequest
 from interbasis.graph.settings import BuildConfig
 from interbasis.lib.build_data import BuildData
 from interbasis.lib.memory import SectionMemory, window_bytes
-from interbasis.lib.pilot import Choice, Pilot, run_pilot
+from interbasis.lib.pilot import run_pilot
 from interbasis.network.network import Network
 
 ERRORS = (0.2, 0.1, 0.05, 0.02, 0.01)
 """Targets that are planned beside an exact build."""
-
-
-class PlanRequest(Record):
-    """Amount of data and machines that are planned for."""
-
-    tokens: int | None = Field(None, ge=1)
-    """Tokens of data to plan for, or samples of a network without positions; default: those of the data."""
-    gpus: int = Field(1, ge=1)
-    """Devices per machine, each like the one that the trial runs on."""
-    nodes: int = Field(1, ge=1)
-    """Machines."""
-
-
-class BuildPlan(Record):
-    """What a build takes, by target."""
-
-    model: str
-    samples: int
-    positions: int
-    """Positions of a sample."""
-    processes: int
-    """Devices that share the sums over the data."""
-    exact: Choice
-    targets: dict[float, Choice]
-    """By the error asked for."""
-    memory: int
-    """Bytes that a process holds without a limit on memory."""
-    disk: int
-    """Bytes of the run, and of activations between passes."""
-    pilot: Pilot
-
-    def hours(self, choice: Choice) -> float:
-        """Wall time; survey and decompositions are not shared."""
-        shared = choice.seconds.wall - self.pilot.fixed.wall
-        return (self.pilot.fixed.wall + shared / self.processes) / 3600
 
 
 def make_plan(

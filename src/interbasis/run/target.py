@@ -10,12 +10,13 @@ from interbasis.base.messages import logger
 from interbasis.compute.checkpoints import State
 from interbasis.compute.shards import Shards
 from interbasis.compute.team import Team, team_checkpoints
+from interbasis.graph.costs import Choice
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.precision import Precision, edge_error, eigenvalue_error
 from interbasis.graph.settings import SAMPLED, BuildConfig, BuildTarget
 from interbasis.lib.build_data import BuildData
 from interbasis.lib.goal import NO_GOAL, Goal
-from interbasis.lib.pilot import Choice, run_pilot
+from interbasis.lib.pilot import run_pilot
 from interbasis.network.network import Network
 
 DEFAULT_ERROR = 0.05

@@ -21,9 +21,9 @@ from interbasis.analysis.summary import LayerSummary, RunSummary, SectionSummary
 from interbasis.analysis.traces.records import Trace
 from interbasis.base.memory import format_bytes
 from interbasis.base.records import Record
+from interbasis.graph.costs import BuildPlan
 from interbasis.graph.interaction_graph import Carrier, LargestDirection
 from interbasis.graph.precision import Precision
-from interbasis.lib.plan import BuildPlan
 from interbasis.models.hf.families_table import FamiliesTable, Way
 from interbasis.network.summary import NetworkSummary
 from interbasis.show.tables import MISSING, Cell, ResultTable
