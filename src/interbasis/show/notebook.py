@@ -7,6 +7,7 @@ from interbasis.analysis.workspace import Workspace
 from interbasis.base.records import Record
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.show import difference_tables, result_tables, tables, yardstick_tables  # noqa: F401  (they register)
+from interbasis.show.dictionaries import tables as dictionary_tables  # noqa: F401
 from interbasis.show.html import render
 from interbasis.show.viewer import run_page
 
