@@ -11,8 +11,7 @@ from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.base.records import MAX_FIELD_SHOWN, Record
 from interbasis.show import figures
 from interbasis.show.report.record import read_runs
-from interbasis.show.result_tables import result_tables
-from interbasis.show.tables import ResultTable
+from interbasis.show.tables import ResultTable, result_tables
 from small_runs import classifier
 
 MAX_REPR = 900

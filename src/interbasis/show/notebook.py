@@ -6,11 +6,9 @@ from interbasis.analysis.features.records import FeatureExamples
 from interbasis.analysis.workspace import Workspace
 from interbasis.base.records import Record
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.show import difference_tables, yardstick_tables  # noqa: F401  (they register their tables)
-from interbasis.show.dictionaries import tables  # noqa: F401
+from interbasis.show import difference_tables, result_tables, tables, yardstick_tables  # noqa: F401  (they register)
+from interbasis.show.dictionaries import tables as dictionary_tables  # noqa: F401  (they register)
 from interbasis.show.html import render
-from interbasis.show.result_tables import result_tables
-from interbasis.show.tables import ResultTable
 from interbasis.show.viewer import run_page
 
 
@@ -21,7 +19,7 @@ def html(value: Record | InteractionGraph) -> str:
     if isinstance(value, FeatureExamples):
         return render('{% include "examples.html" %}', examples=value)
     parts = [
-        Markup(part.to_html()) if isinstance(part, ResultTable) else part.strip()
-        for part in result_tables(value)
+        Markup(part.to_html()) if isinstance(part, tables.ResultTable) else part.strip()
+        for part in tables.result_tables(value)
     ]
     return render('{% include "notebook.html" %}', parts=[part for part in parts if part])

@@ -15,8 +15,8 @@ from interbasis.analysis.dictionaries.trace import DictionaryTrace
 from interbasis.analysis.dictionaries.workspace import DictionaryWorkspace
 from interbasis.base.records import Record
 from interbasis.dictionaries.graph import DictionaryGraph, DictionaryGraphHeader
-from interbasis.show.result_tables import Parts, result_tables
-from interbasis.show.tables import ResultTable
+from interbasis.show import result_tables as stage_tables  # noqa: F401  (they register their tables)
+from interbasis.show.tables import Parts, ResultTable, result_tables
 
 FEATURES_SHOWN = 12
 """Features of a layer, or nodes of a trace, that a table shows."""
