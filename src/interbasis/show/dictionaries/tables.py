@@ -15,6 +15,7 @@ from interbasis.analysis.dictionaries.trace import DictionaryTrace
 from interbasis.analysis.dictionaries.workspace import DictionaryWorkspace
 from interbasis.base.records import Record
 from interbasis.dictionaries.graph import DictionaryGraph, DictionaryGraphHeader
+from interbasis.show import result_tables as stage_tables  # noqa: F401  (they register their tables)
 from interbasis.show.tables import Parts, ResultTable, result_tables
 
 FEATURES_SHOWN = 12
