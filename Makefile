@@ -28,6 +28,7 @@ lint: $(READY)  ## style and types
 	$(BIN)/mypy
 
 docs: $(READY)  ## the documentation as a site, in build/site/index.html
+	$(BIN)/python tests/notebooks.py docs/notebooks/executed
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
 	@echo "build/site/index.html"
 

@@ -7,7 +7,8 @@
 MODEL-FOLDER holds a language model with tokens_train.uint16 and tokens_test.uint16. Every job is a file of
 FOLDER; the same command resumes, and several processes may work on one folder. Jobs that
 results/dictionaries.json holds are done; ``--collect`` adds those of FOLDER to it, ``--table`` prints all.
-``--keep`` stores the dictionaries.
+``--keep`` stores the dictionaries, ``--directions`` prints what the leading directions of LIB's metric are.
+Metrics that end in -centred: the mean of every position is subtracted from the activations first.
 """
 
 import argparse
@@ -194,6 +195,23 @@ class Study:
             "dead": (~active.any(0)).double().mean().item(), "l0": active.sum(1).double().mean().item(),
         }  # fmt: skip
 
+    @torch.no_grad()
+    def directions(self) -> None:
+        """Print what the leading direction of LIB's metric is, layer by layer."""
+        for layer in self.options.layers.split(","):
+            index, columns = self.place(layer)
+            x = self.network.activations_at(index, self.test)[..., columns].double()
+            gram = basis_gram(self.lib().layers[index], columns)
+            covariance = torch.cov(x.flatten(0, 1).T)
+            values, vectors = torch.linalg.eigh(gram)
+            v = vectors[:, -1]
+            along = x @ v  # [windows, positions]
+            print(
+                f"{layer}: leading direction {values[-1] / values.sum():.3f} of the metric, "
+                f"{v @ covariance @ v / covariance.trace():.3f} of the variance, "
+                f"{along.mean(0).var() / along.var():.2f} of that by position"
+            )
+
     def loss(self, layer: str, error: Callable[[Tensor], Tensor]) -> float:
         """Test loss with an error added to a stream, a function of the stream."""
         index, columns = self.place(layer)
@@ -279,6 +297,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--control", choices=("none", "shuffled", "redrawn"), default="none")
     parser.add_argument("--blocks", help="LIB from this block to that, such as 15-29; default: all")
     parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--directions", action="store_true")
     parser.add_argument("--collect", action="store_true")
     parser.add_argument("--table", action="store_true")
     return parser
@@ -288,6 +307,8 @@ def work_on(study: Study) -> None:
     """Do what the options ask for."""
     if study.options.collect:
         collect(study.out)
+    elif study.options.directions:
+        study.directions()
     elif study.options.table:
         table(read_results())
     else:

@@ -52,7 +52,7 @@ def table(lines) -> None:
         if tests:
             counts[line["run"], "labels"].append(all(test["holds"] for test in tests))
         for test in tests:
-            kind = "promotes" if test["claim"].startswith("promotes") else "responds"
+            kind = "what follows" if test["claim"].startswith("what follows") else "promotes"
             counts[line["run"], kind].append(test["holds"])
             counts[line["run"], f"{kind}, direction only"].append(test["change"] > 0)
     print("| run | | number | share | 95 % interval |\n|---|---|---|---|---|")

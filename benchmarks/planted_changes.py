@@ -3,7 +3,7 @@
     python benchmarks/planted_changes.py MODEL-FOLDER TOKENS --out FILE [--block 1] [--samples 4]
         [--context 96] [--dtype float32]
 
-Three models that differ from MODEL-FOLDER in one block: what one neuron reads, the query matrix of one head,
+Three models that differ from MODEL-FOLDER in one block, whose neighbours are measured with it: what one neuron reads, the query matrix of one head,
 and a rank-1 update of what the MLP reads. TOKENS is data as `interbasis build` takes it, without samples and
 context. Every result is a line of FILE; the same command resumes.
 """
@@ -27,7 +27,7 @@ HEAD, NEURON, SIZE = 1, 7, 0.5
 
 
 def reading(block: nn.Module, mlp: bool) -> tuple[Tensor, Tensor]:
-    """W [d_in, d_out] that an MLP (its gate, where it has one) or queries read with, and the gain of the norm."""
+    """W [d_in, d_out] that an MLP (its gate, if any) or queries read with, and the gain of the norm."""
     if hasattr(block, "ln_1"):
         weight = block.mlp.c_fc.weight if mlp else block.attn.c_attn.weight
         return weight.data, (block.ln_2 if mlp else block.ln_1).weight.data
@@ -110,7 +110,8 @@ def main() -> None:
         if options.out.exists()
         else []
     )
-    named = open_model(f"hf:{options.model}")
+    blocks = f"{max(0, options.block - 1)}-{options.block + 1}"  # all others are the same
+    named = open_model(f"hf:{options.model},blocks={blocks}")
     data = named.open_data(f"{options.tokens},samples={options.samples},context={options.context}")
     model = AutoModelForCausalLM.from_pretrained(options.model).float().eval()
     for name in ("query", "neuron", "rank_1"):

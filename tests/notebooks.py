@@ -1,11 +1,13 @@
 """Running the notebooks of examples/ without Jupyter, which the tests do not require.
 
 Cells are run one after the other in one namespace, as a kernel does: what they print is kept, and the value
-of the last line as text and, where it has one, as HTML. `python tests/notebooks.py [FILE…]` runs them again
-and writes their outputs.
+of the last line as text, as HTML and as a picture where it has them. The repository holds notebooks without
+outputs; `python tests/notebooks.py FOLDER [FILE…]` runs them and writes them with outputs to a folder, from
+which the documentation takes them (docs/hooks/notebooks.py).
 """
 
 import ast
+import base64
 import contextlib
 import io
 import json
@@ -55,20 +57,30 @@ def _run(source: str, namespace: dict[str, Any], number: int) -> list[dict[str, 
         lines = printed.getvalue().splitlines(keepends=True)
         outputs.append({"name": "stdout", "output_type": "stream", "text": lines})
     if value is not None:
-        data = {"text/plain": repr(value).splitlines(keepends=True)}
-        if hasattr(value, "_repr_html_"):
-            data["text/html"] = value._repr_html_().splitlines(keepends=True)
-        outputs.append(
-            {"data": data, "execution_count": number, "metadata": {}, "output_type": "execute_result"}
-        )
+        shown = {"data": displayed(value), "metadata": {}, "output_type": "execute_result"}
+        outputs.append(shown | {"execution_count": number})
     return outputs
 
 
+def displayed(value: object) -> dict[str, Any]:
+    """What a notebook shows of a value: text, HTML, a picture."""
+    data: dict[str, Any] = {"text/plain": repr(value).splitlines(keepends=True)}
+    html = value._repr_html_() if hasattr(value, "_repr_html_") else None  # matplotlib's is None
+    if html is not None:
+        data["text/html"] = html.splitlines(keepends=True)
+    if hasattr(value, "_repr_png_"):
+        data["image/png"] = base64.b64encode(value._repr_png_()[0]).decode("ascii")
+    return data
+
+
 def main() -> None:
-    for path in [Path(name).resolve() for name in sys.argv[1:]] or sorted(EXAMPLES.glob("*.ipynb")):
+    out, *names = sys.argv[1:]
+    for path in [Path(name).resolve() for name in names] or sorted(EXAMPLES.glob("*.ipynb")):
         with tempfile.TemporaryDirectory() as folder:
             notebook = execute(read(path), Path(folder))
-        path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        Path(out).mkdir(parents=True, exist_ok=True)
+        text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+        Path(out, path.name).write_text(text, encoding="utf-8")
         print(path.name)
 
 

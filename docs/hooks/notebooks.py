@@ -1,4 +1,7 @@
-"""The notebooks of examples/ as pages, with their stored outputs: docs/notebooks, not in git."""
+"""The notebooks of examples/ as pages: docs/notebooks, not in git.
+
+`python tests/notebooks.py docs/notebooks/executed` runs them; without that, the pages have no outputs.
+"""
 
 import json
 from pathlib import Path
@@ -15,8 +18,13 @@ def write(app: Sphinx, _: object) -> None:
     folder.mkdir(exist_ok=True)
     for notebook in sorted(Path(app.srcdir).parent.glob("examples/*.ipynb")):
         cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        executed = folder / "executed" / notebook.name
+        if executed.is_file():
+            done = json.loads(executed.read_text(encoding="utf-8"))["cells"]
+            same = [cell["source"] for cell in done] == [cell["source"] for cell in cells]
+            cells = done if same else cells
         parts = [part for cell in cells for part in shown(cell)]
-        parts.insert(1, f"*This page is `examples/{notebook.name}`, with the outputs stored in it.*")
+        parts.insert(1, f"*This page is the notebook `examples/{notebook.name}`.*")
         text = "\n\n".join(parts) + "\n"
         page = folder / f"{notebook.stem}.md"
         if not page.exists() or page.read_text(encoding="utf-8") != text:
@@ -35,5 +43,9 @@ def drawn(output: dict) -> list[str]:
     data = output.get("data", {})
     if "text/html" in data:
         return ["`````{raw} html\n" + "".join(data["text/html"]) + "\n`````"]
+    if "image/png" in data:
+        return [
+            f'`````{{raw}} html\n<img alt="figure" src="data:image/png;base64,{data["image/png"]}">\n`````'
+        ]
     printed = "".join(output.get("text", data.get("text/plain", "")))
     return [f"```text\n{printed.rstrip()}\n```"] if printed.strip() else []

@@ -71,15 +71,15 @@ def test_windows_give_the_same_graph(network, settings, cached, few_sections, tm
 def test_windows_resume_and_a_saved_graph_is_the_same(network, few_sections, tmp_path, monkeypatch):
     settings = {"dtype": "float64", "memory": 1, "resume": tmp_path, "basis": "pca"}
     calls = []
-    real = building.EdgesPass
+    real = building.measure_edges
 
-    def edges_pass(*args):
-        calls.append(len(args[0].sections))
+    def measure(*args):
+        calls.append(len(args[0].network.sections))
         if len(calls) == 3:
             raise KeyboardInterrupt
         return real(*args)
 
-    monkeypatch.setattr(building, "EdgesPass", edges_pass)
+    monkeypatch.setattr(building, "measure_edges", measure)
     with pytest.raises(KeyboardInterrupt):
         interbasis.build(network, TOKENS, **settings)
     graph = interbasis.build(network, TOKENS, **settings).graph

@@ -21,7 +21,7 @@ from rich.markup import escape
 from interbasis.base.version import VERSION
 
 COMMANDS = {
-    "First steps": ("demo", "look", "doctor"),
+    "First steps": ("demo", "look", "doctor", "families"),
     "From a model to its graph": ("show", "plan", "build", "shards", "merge"),
     "More features than dimensions": ("dictionary",),
     "What matters": ("ablate", "curves", "modules"),

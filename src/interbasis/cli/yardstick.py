@@ -32,7 +32,7 @@ def yardstick(
 
     Each method ranks the directions of a node layer's activations. The first r are kept, the others put at
     their mean, and the rest of the network runs on: rise of the cross-entropy and divergence from the
-    untouched outputs, layer by layer and in all layers at once, with 95 % bootstrap intervals over the test
+    original outputs, layer by layer and in all layers at once, with 95 % bootstrap intervals over the test
     samples. With --out, an interrupted command resumes.
 
     Example: interbasis yardstick modadd --methods lib,pca,random --out runs/yardstick

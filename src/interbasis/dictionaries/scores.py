@@ -28,7 +28,7 @@ class DictionaryScore(Record):
     """Scores of one dictionary on data with next tokens or labels."""
 
     loss: float
-    """Cross-entropy of the untouched model."""
+    """Cross-entropy of the original model."""
     replaced_loss: float
     """With the stream replaced by its reconstruction."""
     mean_loss: float

@@ -33,7 +33,7 @@ from interbasis.models.module import from_torch
 from interbasis.network.network import Network
 
 WEIGHTS = Path(__file__).parents[1] / "weights"
-SHIPPED = WEIGHTS / "modadd-seed0.safetensors"
+SHIPPED = modadd.SHIPPED
 SHIPPED_CONV = WEIGHTS / "cifar10-conv-seed0.safetensors"
 MODELS = (
     "modadd:PATH, cifar10-conv:PATH (without a path, those that are shipped), mlp:PATH, "

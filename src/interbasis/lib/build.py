@@ -11,80 +11,30 @@
 Where a pass runs, in how many processes, and what is stored of it meanwhile is the executor's business.
 """
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from itertools import pairwise
-
-from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
 from interbasis.base.messages import logger
 from interbasis.base.progress import Progress, silent
 from interbasis.compute.checkpoints import State, versions
-from interbasis.compute.executor import Executor, add_sums, most_blocks
+from interbasis.compute.executor import Executor, most_blocks
 from interbasis.data.batches import Data
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis, dump_layers, load_layers
-from interbasis.graph.precision import edge_error, eigenvalue_error
 from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig
 from interbasis.lib.bases import BASES, FitInputs
 from interbasis.lib.build_data import BuildData
-from interbasis.lib.counted_tokens import CountedTokens
-from interbasis.lib.edges import EdgeSettings, EdgesPass, EdgeSums
+from interbasis.lib.drawn_rounds import fit_in_rounds, measure_edges
 from interbasis.lib.empty_layers import check_features
 from interbasis.lib.goal import NO_GOAL, Goal
 from interbasis.lib.jacobians import Jacobians
 from interbasis.lib.statistics import StatisticsPass, Wanted
 from interbasis.lib.survey import Survey, survey
-from interbasis.network.cores import Sums
+from interbasis.lib.window import BuiltWindow, Window
 from interbasis.network.network import Network
-
-
-@dataclass(frozen=True, eq=False)
-class Window:
-    """Neighbouring sections that are built together, usually all of them."""
-
-    executor: Executor
-    """Runs passes over the data; its network has these sections."""
-    data: BuildData
-    counted: CountedTokens
-    first: int = 0
-    """Number of the first section in the whole network."""
-    end: LayerBasis | None = None
-    """Features of the last node layer, where they are known."""
-
-    @property
-    def network(self) -> Network:
-        return self.executor.network
-
-
-@dataclass(frozen=True, eq=False)
-class BuiltWindow:
-    """Bases of the node layers of a window, and the edges between them with their errors."""
-
-    layers: list[LayerBasis]
-    config: BuildConfig
-    """Settings with the numbers of samples that were drawn in the end."""
-    edges: Sequence[Tensor] = field(default_factory=list)
-    errors: Sequence[Tensor] = field(default_factory=list)
-
-    @classmethod
-    def from_sums(
-        cls, layers: list[LayerBasis], config: BuildConfig, sums: Sequence[EdgeSums]
-    ) -> "BuiltWindow":
-        """The edges that follow from sums over the data."""
-        edges = [section.edges for section in sums]
-        errors = [section.error for section in edges if section.error is not None]
-        return cls(layers, config, [section.rms for section in edges], errors)
-
-    @property
-    def edge_error(self) -> float:
-        """The largest error of all sections."""
-        pairs = zip(self.edges, self.errors, pairwise(self.layers), strict=True)
-        return max(edge_error(edges, errors, *ends) for edges, errors, ends in pairs)
 
 
 def build(
@@ -150,73 +100,13 @@ def build_window(
         if config.edge_rule is None:
             return BuiltWindow(layers, config)
         with executor.clock("edges"):
-            return _edges(window, config, layers, goal, keep)
+            return measure_edges(window, config, layers, goal, keep)
 
 
 def _with_samples(layers: list[LayerBasis], samples: int | None) -> State:
     """Layers, and the number of samples that the Jacobians behind them were averaged over, as a state."""
     tensors, values = dump_layers(layers)
     return tensors, values | {"jacobian_samples": samples}
-
-
-def _edges(
-    window: Window,
-    config: BuildConfig,
-    layers: list[LayerBasis],
-    goal: Goal,
-    keep: Callable[[BuiltWindow], None] | None,
-) -> BuiltWindow:
-    """Measure the edges over all samples, or over those drawn in rounds until the goal is reached.
-
-    Where all samples do not reach it, they have more sets of signs.
-    """
-    executor, data = window.executor, window.data.edge_data
-    if config.edge_samples is None:
-        edges = _edges_pass(window, config, layers)
-        return BuiltWindow.from_sums(layers, config, edges.totals(executor.run(edges, data)))
-    while True:
-        built = _rounds(window, config, layers, goal, keep)
-        signs = goal.next_signs(built.edge_error, built.config, len(data))
-        if signs == config.edge_sources:
-            return built
-        config = config.model_copy(update={"edge_sources": signs, "edge_samples": (len(data),)})
-
-
-def _edges_pass(window: Window, config: BuildConfig, layers: list[LayerBasis]) -> EdgesPass:
-    assert config.edge_rule is not None
-    drawn = config.edge_samples is not None
-    settings = EdgeSettings(config.edge_rule, config.edge_sampling, window.counted, window.first, drawn)
-    return EdgesPass(window.network, layers, window.data.edge_data, settings)
-
-
-def _rounds(
-    window: Window,
-    config: BuildConfig,
-    layers: list[LayerBasis],
-    goal: Goal,
-    keep: Callable[[BuiltWindow], None] | None,
-) -> BuiltWindow:
-    """Measure the edges over samples drawn in rounds."""
-    executor, data, edges = window.executor, window.data.edge_data, _edges_pass(window, config, layers)
-    sums: Sums = {}
-    start, first, number = time.monotonic(), 0, 0
-    rounds = [min(count, len(data)) for count in config.edge_samples or ()]
-    while True:
-        total = rounds[number]
-        edges.begin_round(number, config.edge_sources)
-        add_sums(sums, executor.run(edges, data.drawn(total, config.seed).part(number, first, total)))
-        first, number = total, number + 1
-        if number < len(rounds):
-            continue
-        config = config.model_copy(update={"edge_samples": tuple(rounds)})
-        built = BuiltWindow.from_sums(layers, config, edges.totals(sums, total / len(data)))
-        seconds, name = time.monotonic() - start, f"{edges.name} of {total}"
-        following = goal.next_total(name, total, len(data), built.edge_error, seconds, executor)
-        if following <= total:
-            return built
-        rounds.append(following)
-        if keep is not None:
-            keep(built)
 
 
 def fit_bases(
@@ -242,26 +132,20 @@ def fit_bases(
         states = executor.run_all(passes)
         statistics = [pass_.check(state) for (pass_, _), state in zip(passes, states, strict=True)]
     nodes = network.nodes if config.isolate else [replace(node, isolated=0) for node in network.nodes]
-    while True:
+    tokens = [sums.count for sums in statistics[0].layers]
+
+    def fit(config: BuildConfig) -> tuple[list[LayerBasis], int]:
         jacobians = Jacobians(
             executor, statistics[-1], data.jacobian_data, window.counted, config, window.first,
             frees_sums=goal.error is None,
         )  # fmt: skip
-        drawn, start = jacobians.drawn_data, time.monotonic()
+        drawn = jacobians.drawn_data
         repeated = nullcontext() if drawn is data.jacobian_data else executor.caching(drawn)
         with executor.clock("bases"), repeated:
             layers = basis.fit(FitInputs(nodes, statistics[0].layers, jacobians, config, rotate, window.end))
-        tokens = [sums.count for sums in statistics[0].layers]
-        layers = [layer.measured_on(number) for layer, number in zip(layers, tokens, strict=True)]
-        count, total = config.jacobian_samples, len(data.jacobian_data)
-        if count is None or goal.error is None:
-            return layers, count
-        error = max(eigenvalue_error(layer, config.eigenvalue_degrees) or 0.0 for layer in layers)
-        seconds = time.monotonic() - start
-        following = goal.next_total(f"Jacobians of {count}", len(drawn), total, error, seconds, executor)
-        if following <= len(drawn):
-            return layers, count
-        config = config.model_copy(update={"jacobian_samples": following})
+        return [layer.measured_on(count) for layer, count in zip(layers, tokens, strict=True)], len(drawn)
+
+    return fit_in_rounds(fit, config, goal, len(data.jacobian_data), executor)
 
 
 def _rotates_last(network: Network, config: BuildConfig) -> bool:

@@ -21,8 +21,9 @@ from interbasis.data.batches import Batches
 from interbasis.data.samples import Pair, Samples
 from interbasis.graph.layer_basis import LayerBasis, StoredBasis, StoredTensors, dump_layers, load_layers
 from interbasis.graph.settings import BuildConfig
-from interbasis.lib.build import BuiltWindow, Window, build_window
+from interbasis.lib.build import build_window
 from interbasis.lib.build_data import BuildData
+from interbasis.lib.window import BuiltWindow, Window
 from interbasis.network.prefix import Prefix
 
 

@@ -8,13 +8,21 @@ from interbasis.network.prefix import Prefix, with_constant
 
 
 class TokenEmbedding(Prefix):
-    """Token embedding, plus learned positions where there are any, with the constant in front.
+    """Token embedding, plus positions where there are any, normed by ``norm``, with the constant in front.
 
     ``context`` is the most positions that the network is right for: of learned positions all there are.
     """
 
-    def __init__(self, tokens: Tensor, positions: Tensor | None = None, *, context: int | None = None):
+    def __init__(
+        self,
+        tokens: Tensor,
+        positions: Tensor | None = None,
+        *,
+        context: int | None = None,
+        norm: nn.Module | None = None,
+    ):
         super().__init__()
+        self.norm = norm
         self.tokens = nn.Parameter(tokens, requires_grad=False)  # [vocabulary, d]
         self.positions = None if positions is None else nn.Parameter(positions, requires_grad=False)
         self.context = context if positions is None else len(positions)
@@ -36,4 +44,5 @@ class TokenEmbedding(Prefix):
                 f"tokens lie between 0 and {len(self.tokens) - 1}; received {inputs.min()} to {inputs.max()}"
             )
         x = self.tokens[inputs]
-        return with_constant(x if self.positions is None else x + self.positions[: inputs.shape[1]])
+        x = x if self.positions is None else x + self.positions[: inputs.shape[1]]
+        return with_constant(x if self.norm is None else self.norm(x))

@@ -30,6 +30,8 @@ from interbasis.network.network import Network, NodeLayer, Section
 __all__ = ["from_weights", "load", "modulus", "pairs", "split"]
 
 FAMILY = "modadd"
+SHIPPED = Path(__file__).parents[1] / "weights" / "modadd-seed0.safetensors"
+"""The checkpoint that comes with interbasis."""
 
 
 class Embedding(TokenEmbedding):
@@ -53,13 +55,13 @@ def modulus(network: Network) -> int:
     return network.modulus
 
 
-def load(path: str | Path) -> Network:
+def load(path: str | Path | None = None) -> Network:
     """Load the network of a modular-addition checkpoint (safetensors).
 
     Node layers: `attn_in.k` and `mlp_in.k` of every block, `unembed`, `output`.
 
     Args:
-        path: The checkpoint.
+        path: The checkpoint; default: the one that comes with interbasis, for p = 113.
 
     Returns:
         The network.
@@ -67,6 +69,7 @@ def load(path: str | Path) -> Network:
     Raises:
         InterbasisError: The file cannot be read, or tensors are missing or of another shape.
     """
+    path = SHIPPED if path is None else path
     problem = f"could not read {path} as a modular-addition checkpoint in safetensors format"
     with Explained(problem, OSError, SafetensorError):
         weights = load_file(path)

@@ -49,7 +49,7 @@ from interbasis.run.named_build import prepare
 
 UNUSED = (
     "basis", "rotate_last", "threshold", "relative_threshold", "jacobian_sources", "jacobian_queries",
-    "isolate", "isolate_largest", "edge_group", "edge_sources",
+    "jacobian_samples", "edge_samples", "isolate", "isolate_largest", "edge_group", "edge_sources",
 )  # fmt: skip
 """Settings of a build that a graph between dictionaries has no use for."""
 
@@ -129,8 +129,7 @@ def execute_between(
                 network.to(getattr(torch, settings.dtype)), team, checkpoints, advance, blocks=BLOCKS
             )
             graph = build_graph(network, batches, dictionaries, settings, executor)
-    names = {"model": execution.model, "request": execution.request}
-    provenance = graph.provenance.model_copy(update=names)
+    provenance = graph.provenance.model_copy(update=execution.names)
     return replace(graph, header=graph.header.model_copy(update={"provenance": provenance}))
 
 
@@ -161,7 +160,8 @@ def build_dictionaries_by_name(
     unused = [name for name in ("jacobian_data", "edge_data", "layers") if getattr(request, name) is not None]
     if unused:
         raise InterbasisError(f"a graph between dictionaries has no use for {unused[0]}; leave it out")
-    named, team = parse_dictionaries(request.dictionary), torchrun_team()
+    parse_dictionaries(request.dictionary)
+    team = torchrun_team()
     if is_dictionary_graph(folder):
         if not overwrite:
             raise InterbasisError(f"{folder} holds a graph already; name a new folder or add --overwrite")
@@ -171,8 +171,9 @@ def build_dictionaries_by_name(
     prepared = prepare(request, team=team)
     execution = Execution(
         resources or Resources(), folder, overwrite, progress if team.is_first else False, team,
-        request.model, prepared.request,
+        prepared.request.model, prepared.request,
     )  # fmt: skip
+    named = parse_dictionaries(prepared.request.dictionary)
     with building(folder, team=team):
         graph = execute_between(prepared.network, prepared.data.data, named, request.settings, execution)
         run = DictionaryRun(

@@ -50,6 +50,14 @@ class Execution:
     keep: Callable[[InteractionGraph], object] | None = None
     """Called in the first process with the graph after every round but the last."""
 
+    @property
+    def names(self) -> dict[str, object]:
+        """Fields of the provenance that say what the build was asked for by name."""
+        names: dict[str, object] = {"model": self.model, "request": self.request}
+        if self.request is not None and self.folder is not None:
+            names["working_folder"] = os.path.relpath(os.curdir, self.folder)
+        return names
+
 
 def execute(network: Network, data: BuildData, config: BuildConfig, execution: Execution) -> InteractionGraph:
     """Build the graph of a network; a build that was interrupted resumes.
@@ -96,9 +104,7 @@ def _build(
         decided = graph.config.model_dump(include=set(SAMPLING)) | {"error": None, "time": None}
         decided["exact"] = not graph.config.sampled
         request = execution.request and execution.request.model_copy(update=decided)
-        names = {"model": execution.model, "request": request, "precision": decision.reached(graph)}
-        if request is not None and execution.folder is not None:
-            names["working_folder"] = os.path.relpath(os.curdir, execution.folder)
+        names = execution.names | {"request": request, "precision": decision.reached(graph)}
         return replace(graph, provenance=graph.provenance.model_copy(update=names))
 
     def keep(graph: InteractionGraph) -> None:

@@ -40,12 +40,10 @@ def difference_findings(result: Difference) -> Iterator[str]:
     section, layer = result.sections[leading], names[names.index(leading) + 1]
     others = [name for name in arising if name != leading]
     following = (
-        f"; the next, {result.sections[others[0]].name}, adds {_percent(arising[others[0]])}"
-        if others
-        else ""
+        f"; the next, {result.sections[others[0]].name}, adds {_share(arising[others[0]])}" if others else ""
     )
     yield words["leading"].format(
-        section=section.name, arising=_percent(arising[leading]), layer=layer, next=following
+        section=section.name, arising=_share(arising[leading]), layer=layer, next=following
     )
     changed = [row for row in result.sections.values() if row.changed]
     yield words["shares"].format(
@@ -56,18 +54,18 @@ def difference_findings(result: Difference) -> Iterator[str]:
     last = result.layers[names[-1]]
     yield words["end"].format(
         layer=names[-1],
-        total=_percent(last.total),
-        arising=_percent(last.arising),
-        passed=_percent(last.passed_on),
+        total=_share(last.total),
+        arising=_share(last.arising),
+        passed=_share(last.passed_on),
     )
     if section.heads:
         head = section.heads[0]
-        paths = {path: _percent(getattr(head, path)) for path in ("total", "value", "key", "query")}
+        paths = {path: _share(getattr(head, path)) for path in ("total", "value", "key", "query")}
         yield words["head"].format(section=section.name, head=head.head, **paths)
     if section.reading_directions:
         direction = section.reading_directions[0]
         yield words["reading"].format(
-            section=section.name, share=_percent(direction.share), tokens=active_tokens(direction)
+            section=section.name, share=_share(direction.share), tokens=active_tokens(direction)
         )
 
 
@@ -126,8 +124,9 @@ def _arising(result: Difference) -> dict[str, float]:
 
 def _range(values: list[float]) -> str:
     low, high = min(values), max(values)
-    return _percent(low) if low == high else f"{_percent(low)} to {_percent(high)}"
+    return _share(low) if low == high else f"{_share(low)} to {_share(high)}"
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.3g} %"
+def _share(value: float) -> str:
+    """A share as text; more than all of it as a multiple."""
+    return f"{100 * value:.3g} %" if value < 1 else f"{value:.3g} times"

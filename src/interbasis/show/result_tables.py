@@ -24,6 +24,7 @@ from interbasis.base.records import Record
 from interbasis.graph.costs import BuildPlan
 from interbasis.graph.interaction_graph import Carrier, LargestDirection
 from interbasis.graph.precision import Precision
+from interbasis.models.hf.families_table import FamiliesTable, Way
 from interbasis.network.summary import NetworkSummary
 from interbasis.show.tables import MISSING, Cell, ResultTable
 
@@ -189,6 +190,16 @@ def section_tables(summary: NetworkSummary, name: str, all_rows: bool = False) -
 
 
 @result_tables.register
+def families_tables(found: FamiliesTable) -> Parts:
+    """Model types by how they are taken."""
+    ways: tuple[Way, ...] = ("closed form", "general", "refused")
+    counts = ", ".join(f"{found.count(way)} {way}" for way in ways)
+    rows = [[row.kind, row.way, row.reason] for row in found.rows]
+    title = f"Causal model types of transformers {found.transformers}: {counts}"
+    return [ResultTable.from_cells(title, ["type", "taken", "reason"], rows, text=("taken", "reason"))]
+
+
+@result_tables.register
 def plan_tables(plan: BuildPlan) -> Parts:
     """What a build takes, for several targets."""
     rows = [
@@ -334,7 +345,7 @@ def _sparsity_table(title: str, first: str, measured: Iterable[tuple[str, Sparsi
 @result_tables.register
 def module_tables(result: ModulesResult) -> Parts:
     """The partition, its tests, and where the modules lie."""
-    lines: Parts = [TEXTS["modules"].format(result=result, sizes=list(result.sizes))]
+    lines: Parts = [TEXTS["modules"].format(result=result, sizes=joined_words(result.sizes))]
     if result.agreement_over_seeds is not None:
         lines.append(TEXTS["agreement"].format(result=result))
     if null := result.null:
@@ -363,6 +374,12 @@ def feature_tables(result: FeaturesResult) -> Parts:
     """The first features of every layer, and those that nothing uses."""
     idle = [TEXTS["idle"].format(row=row) for row in result.idle if row.count]
     return [*map(_feature_table, result.layers.values()), *idle]
+
+
+@result_tables.register
+def layer_feature_tables(layer: LayerFeatures) -> Parts:
+    """The first features of one layer."""
+    return [_feature_table(layer)]
 
 
 def _feature_table(layer: LayerFeatures) -> ResultTable:
@@ -571,6 +588,12 @@ def job_list(jobs: "ShardJobs") -> str:
     for number, step in enumerate(jobs.rounds, 1):
         lines += [f"round {number}: {' and '.join(step.passes)}", f"  {step.job}", f"  {step.merge}"]
     return "\n".join(lines)
+
+
+def joined_words(values: Iterable[object]) -> str:
+    """Values as a list in running text: "6, 5 and 3"."""
+    *first, last = map(str, values)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _decimals(value: float | None) -> str:

@@ -290,7 +290,7 @@ def test_a_number_in_a_label_is_found_before_one_in_a_token(browser, server):
         found = page.evaluate(
             """() => { const { names, run } = interbasis.parts[0];
             const label = run.layers
-              .flatMap((layer, k) => layer.features.map(({ index }) => names.known(k, index)))
+              .flatMap(({ size }, k) => Array.from({ length: size }, (_, index) => names.known(k, index)))
               .find((text) => /cos\\((\\d+)x/.test(text));
             const number = label.match(/cos\\((\\d+)x/)[1];
             const hits = interbasis.search.find(number).map(({ layer, index }) => names.known(layer, index));
@@ -304,7 +304,7 @@ def test_a_number_in_a_label_is_found_before_one_in_a_token(browser, server):
 
 def test_the_strongest_edges_into_each_feature(browser, server):
     """The fewest with half of what comes into a feature from those shown, four at most."""
-    with opened(browser, server.url + "#by=into&into=0.5&nodes=30") as page:
+    with opened(browser, server.url + "#by=into&into=0.5&nodes=30&output=hide") as page:
         sections = page.evaluate(
             """interbasis.parts[0].view.sections.map((s) => [...s.to.slice(0, s.size)].map((to, e) =>
               [to, s.value[e]]))"""

@@ -1,7 +1,7 @@
 """Curves of the metric against the fraction of edges kept, without a threshold, and their areas.
 
 With m(k) the metric when the fraction k of the edges is kept, m(∅) with none but the constant's and m the
-untouched model's, the faithfulness is F(k) = (m(k) − m(∅)) / (m − m(∅)). The areas are those of the MIB
+original model's, the faithfulness is F(k) = (m(k) − m(∅)) / (m − m(∅)). The areas are those of the MIB
 benchmark, by the trapezoid rule from k = 0, where F is 0, to 1:
 
     area = ∫ F dk          larger is better: few edges do much

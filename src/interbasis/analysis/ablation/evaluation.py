@@ -145,7 +145,7 @@ class Evaluation:
 
     @cached_property
     def baseline(self) -> Score:
-        """Score of the untouched model."""
+        """Score of the original model."""
         score = self.score(self._untouched())
         if not score.counts.sum():
             raise InterbasisError("the data have no usable label; at least one is required")

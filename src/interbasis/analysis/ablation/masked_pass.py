@@ -256,7 +256,7 @@ class MaskedNetwork:
     def counted_tokens(self, f: Tensor | None, first: int, last: int) -> dict[int, Tensor]:
         """Tokens that masks act on [n, T], by node layer from ``first`` to ``last``; {} is all of them.
 
-        Which tokens are massive is a matter of the untouched network, which has f at the first layer.
+        Which tokens are massive is a matter of the original network, which has f at the first layer.
         """
         if self.counted.all or f is None:
             return {}

@@ -3,7 +3,7 @@
 Beside the process with its model:
 
     once        the section that is ablated in its bases, its edges and their order, the bases of two layers
-    a sample    where it takes most: the untouched network's activations, the masked section's features,
+    a sample    where it takes most: the original network's activations, the masked section's features,
                 read-outs and outputs, or the logits
     the cache   features of the layer before the section, for all samples or as many as there is room for
     an attack   for robust counts: all output features of a sample with an input each, and gradients

@@ -72,7 +72,7 @@ def edges_required(
 ) -> list[EdgesWithMask]:
     """Find the fewest edges of each section that keep the metric within the tolerance of the baseline.
 
-    Each section is ablated alone; the baseline is the untouched model on the same data. Both are measured on
+    Each section is ablated alone; the baseline is the original model on the same data. Both are measured on
     all tokens. Tokens that the graph leaves out (``norm_limit``, ``skip_positions``) are not masked.
 
     Args:

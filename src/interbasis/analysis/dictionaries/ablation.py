@@ -125,7 +125,7 @@ class DictionaryAblation(Result):
     metric: Metric
     tolerance: float
     baseline: float
-    """The metric of the untouched model."""
+    """The metric of the original model."""
     limit: float
     """The metric that has to be met."""
     data: DataUsed
@@ -174,7 +174,7 @@ def ablate_edges(workspace: "DictionaryWorkspace", request: DictionaryAblateRequ
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedData:
-    """Labelled data, and the score of the untouched network on them."""
+    """Labelled data, and the score of the original network on them."""
 
     network: Network
     batches: Batches

@@ -31,7 +31,7 @@ from interbasis.network.network import Network
 
 @dataclass(frozen=True)
 class Intervention:
-    """Metrics of the untouched model and of the one whose feature was set."""
+    """Metrics of the original model and of the one whose feature was set."""
 
     layer: str
     feature: int

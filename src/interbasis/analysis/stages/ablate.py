@@ -59,7 +59,7 @@ class AblationResult(Result):
     metric: Metric
     tolerance: float
     baseline: float
-    """The metric of the untouched model."""
+    """The metric of the original model."""
     limit: float
     """The metric that a mask has to meet."""
     data: DataUsed

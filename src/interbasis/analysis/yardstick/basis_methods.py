@@ -19,8 +19,9 @@ from interbasis.compute.executor import Clock
 from interbasis.dictionaries.metrics import basis_gram
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.lib.bases import BASES
-from interbasis.lib.build import Window, build_window
+from interbasis.lib.build import build_window
 from interbasis.lib.counted_tokens import ALL_TOKENS
+from interbasis.lib.window import Window
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ class Measurement:
     """Sums over the labelled tokens of every sample, point by point, in float64."""
 
     losses: Tensor
-    """Cross-entropies [1 + points, samples]; row 0 is the untouched network."""
+    """Cross-entropies [1 + points, samples]; row 0 is the original network."""
     divergences: Tensor
-    """Kullback–Leibler divergences from the untouched outputs, [points, samples]."""
+    """Kullback–Leibler divergences from the original outputs, [points, samples]."""
     counts: Tensor
     """Labelled tokens, [samples]."""
     errors: Tensor
@@ -45,7 +45,7 @@ class Measurement:
         return cls(state["losses"], state["divergences"], state["counts"], errors[0], errors[1])
 
     def rises(self, seed: int) -> Tensor:  # [1 + draws, points]
-        """Rises of the mean cross-entropy over the untouched network's: all samples, then resampled ones."""
+        """Rises of the mean cross-entropy over the original network's: all samples, then resampled ones."""
         values = resampled(self.losses, self.counts, seed)
         return values[:, 1:] - values[:, :1]
 
@@ -79,7 +79,7 @@ class Meter:
 
     @torch.no_grad()
     def baseline(self) -> float:
-        """Cross-entropy of the untouched network."""
+        """Cross-entropy of the original network."""
         size, total, count = chunk_size(self.network, self.data), 0.0, 0.0
         for _, inputs, labels in self.data.labelled_chunks(size, padded=self.network.predicts_next):
             outputs = self.network(inputs.to(self.network.device))

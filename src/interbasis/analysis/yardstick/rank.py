@@ -1,7 +1,7 @@
 """The rank row: loss against the number of directions kept.
 
 At a place with w directions, the r leading ones of a method are kept and the others put at their mean. With
-L(r) the cross-entropy, L that of the untouched network and k = r/w,
+L(r) the cross-entropy, L that of the original network and k = r/w,
 
     area = ∫₀¹ (L(0) − L(k)) / (L(0) − L) dk,
 

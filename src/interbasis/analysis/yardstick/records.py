@@ -80,8 +80,8 @@ class IntervalEstimate(Record):
 class RankCurve(Record):
     """Effect of keeping the leading directions of one method at one place, or at all places together.
 
-    Rises are of the cross-entropy of the labels over the untouched network's, divergences Kullback–Leibler
-    divergences from the untouched network's outputs, in nats per token or sample.
+    Rises are of the cross-entropy of the labels over the original network's, divergences Kullback–Leibler
+    divergences from the original network's outputs, in nats per token or sample.
     """
 
     network: NetworkKind
@@ -235,7 +235,7 @@ class YardstickResult(Record):
     """Samples that methods were fitted on."""
     test_samples: int
     baseline: float
-    """Cross-entropy of the untouched network on the test samples."""
+    """Cross-entropy of the original network on the test samples."""
     replaced_share: dict[str, float]
     """Share of the test tokens that are replaced at each place; others have massive norms."""
     curves: tuple[RankCurve, ...] = ()

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from interbasis.models.hf.parts import Affine, Branch, ModelParts, Norm, NormedHeads, TransformerBlock
-from interbasis.network.cores import Core, HeadNorm, Linear, Normalize, Variance
+from interbasis.network.cores import Core, Gated, HeadNorm, Linear, Normalize, Variance
 from interbasis.network.network import LayerMap, Network, NodeLayer, Section
 
 
@@ -108,12 +108,13 @@ class Assembly:
         """Two sections: the variance of a stream, and the division by it into the target's ``normalised``."""
         if norm is None:
             return
-        identity, unit = self.eye(self.width), self.eye(1)
-        H = identity - 1 / self.width if norm.centred else identity
+        width = self.layout.sizes[stream]
+        identity, unit = self.eye(width), self.eye(1)
+        H = identity - 1 / width if norm.centred else identity
         out = StreamLayout(between, variance=1, **self.layout.sizes)
         skip = self.carry(out, **{name: name for name in self.layout.sizes})
         write = self.writing(out, "variance", unit)
-        self.step(out, skip, self.reading(stream, H), write, Variance(self.width))
+        self.step(out, skip, self.reading(stream, H), write, Variance(width))
         read = torch.cat([self.reading("variance", unit), self.reading(stream, H)])
         write = self.writing(target, "normalised", identity)
         self.step(target, self.carry(target, **carried), read, write, Normalize(norm.epsilon))
@@ -123,15 +124,49 @@ class Assembly:
     ) -> None:
         """out · core(read · (gain ∘ normalised + bias)), added to a stream of the target."""
         stream = "x" if norm is None else "normalised"
-        read = branch.read.after(norm)
+        source, read, kept = stream, branch.read.after(norm), set(carried.values())
         if branch.normed_heads is not None:
-            self.norm_heads(branch.normed_heads, read, stream, set(carried.values()))
-            stream, read = "heads", branch.normed_heads.read
+            self.norm_heads(branch.normed_heads, read, stream, kept | ({stream} if branch.gate else set()))
+            source, read = "heads", branch.normed_heads.read
+        reading, out, core = self.reading(source, read.weight, read.bias), branch.out, branch.core
+        if branch.gate is not None:
+            gate = branch.gate.after(norm)
+            self.apply_core(branch, reading, kept, gate=self.reading(stream, gate.weight, gate.bias))
+            identity = self.eye(out.weight.shape[1])
+            reading = torch.cat([self.reading(name, identity) for name in ("gate", "mixed")])
+            core = Gated(nn.Sigmoid())
+        elif branch.inner_norm is not None:
+            self.apply_core(branch, reading, kept)
+            inner, name = branch.inner_norm, self.layout.node.name
+            sizes = {name: self.layout.sizes[name] for name in kept}
+            target_in = StreamLayout(name.replace(".", "_in."), normalised=out.weight.shape[1], **sizes)
+            self.normalise(inner, "mixed", name.replace(".", "_out."), target_in, **{s: s for s in kept})
+            reading, out, core = (
+                self.reading("normalised", self.eye(out.weight.shape[1])),
+                out.after(inner),
+                Linear(),
+            )
         skip = self.carry(target, **carried)
-        at_zero = branch.core.at_zero(read.bias).expand(branch.out.weight.shape[1])
-        skip[target.slices[into], 0] += branch.out.bias + branch.out.weight @ at_zero
-        write = self.writing(target, into, branch.out.weight)
-        self.step(target, skip, self.reading(stream, read.weight, read.bias), write, branch.core)
+        at_zero = core.at_zero(out.bias).expand(out.weight.shape[1])
+        skip[target.slices[into], 0] += out.bias + out.weight @ at_zero
+        if isinstance(core, Linear):
+            skip[target.slices[into]] += out.weight @ reading
+            self.step(target, skip, skip[:0], skip[:, :0], core)
+            return
+        self.step(target, skip, reading, self.writing(target, into, out.weight), core)
+
+    def apply_core(self, branch: Branch, reading: Tensor, carried: set[str], **read: Tensor) -> None:
+        """A section to what the core puts out, ``mixed``, beside streams that are read linearly."""
+        name = self.layout.node.name.replace("attn_in", "mixed").replace("heads", "mixed")
+        streams = {"mixed": branch.out.weight.shape[1]} | {stream: len(rows) for stream, rows in read.items()}
+        sizes = {stream: self.layout.sizes[stream] for stream in carried}
+        target = StreamLayout(name.replace("mlp_in", "hidden"), **streams, **sizes)
+        skip = self.carry(target, **{stream: stream for stream in carried})
+        for stream, rows in read.items():
+            skip[target.slices[stream]] += rows
+        skip[target.slices["mixed"], 0] += branch.core.at_zero(branch.out.bias)
+        write = self.writing(target, "mixed", self.eye(streams["mixed"]))
+        self.step(target, skip, reading, write, branch.core)
 
     def norm_heads(self, heads: NormedHeads, read: Affine, stream: str, carried: set[str]) -> None:
         """A section that norms queries and keys head by head, or all together; values are only read."""
@@ -159,10 +194,11 @@ class Assembly:
             return
         if not block.parallel:
             target = StreamLayout(middle, x=d)
-            self._residual(block.attention, block.norm1, block.after_attention, f"post1.{k}", target)
+            sums = block.norms_of_sum
+            self._residual(block.attention, block.norm1, block.after_attention, f"post1.{k}", target, sums)
             mlp_in = StreamLayout(f"mlp_in.{k}", normalised=d, x=d)
             self.normalise(block.norm2, "x", f"ln2_out.{k}", mlp_in, x="x")
-            self._residual(block.mlp, block.norm2, block.after_mlp, f"post2.{k}", end)
+            self._residual(block.mlp, block.norm2, block.after_mlp, f"post2.{k}", end, sums)
             return
         mlp_in = StreamLayout(f"mlp_in.{k}", normalised=d, y=d)
         if block.norm2 is block.norm1 is not None:
@@ -173,17 +209,25 @@ class Assembly:
         self.branch(block.mlp, block.norm2, end, "x", x="y")
 
     def _residual(
-        self, branch: Branch, norm: Norm | None, after: Norm | None, name: str, target: StreamLayout
+        self,
+        branch: Branch,
+        norm: Norm | None,
+        after: Norm | None,
+        name: str,
+        target: StreamLayout,
+        norm_of_sum: bool = False,
     ) -> None:
-        """x + branch(x), or x + after(branch(x)), where the last section is linear."""
+        """x + branch(x), x + after(branch(x)) or after(x + branch(x)), the latter with a linear section."""
         if after is None:
             self.branch(branch, norm, target, "x", x="x")
             return
-        d = self.width
-        self.branch(branch, norm, StreamLayout(name, branch=d, x=d), "branch", x="x")
-        added = StreamLayout(name.replace(".", "_add."), normalised=d, x=d)
-        self.normalise(after, "branch", name.replace(".", "_out."), added, x="x")
-        skip = self.carry(target, x="x")
+        d, kept = self.width, {} if norm_of_sum else {"x": "x"}
+        normed = "x" if norm_of_sum else "branch"
+        sizes = {"x": d} if norm_of_sum else {"branch": d, "x": d}
+        self.branch(branch, norm, StreamLayout(name, **sizes), normed, x="x")
+        added = StreamLayout(name.replace(".", "_add."), normalised=d, **dict.fromkeys(kept, d))
+        self.normalise(after, normed, name.replace(".", "_out."), added, **kept)
+        skip = self.carry(target, **kept)
         skip[target.slices["x"], added.slices["normalised"]] = torch.diag(after.gain)
         skip[target.slices["x"], 0] += after.bias
         self.step(target, skip, skip[:0], skip[:, :0], Linear())

@@ -45,10 +45,13 @@ class Encoder(nn.Module):
 def is_encoder(model: Any) -> bool:
     """Whether a model is one of transformers' that put out nothing about the next token."""
     from transformers import PreTrainedModel
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     if not isinstance(model, PreTrainedModel) or getattr(model.config, "is_decoder", False):
         return False
-    return not type(model).__name__.endswith(("ForCausalLM", "LMHeadModel"))
+    name = type(model).__name__
+    causal = name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+    return not causal and not name.endswith(("ForCausalLM", "LMHeadModel"))
 
 
 def from_encoder(model: nn.Module, head: Head | None = None) -> Network:

@@ -1,6 +1,7 @@
 """`from_hf`: a live model, a folder or a Hub id to a network."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,21 +11,22 @@ import torch
 from torch import Tensor, nn
 
 from interbasis.base.errors import InterbasisError, first_line
+from interbasis.base.records import Dtype
 from interbasis.models.hf import reading, transformer_lens
 from interbasis.models.hf.assemble import assemble, entrance
 from interbasis.models.hf.encoders import Head, from_encoder, is_encoder
 from interbasis.models.hf.families import FAMILIES
+from interbasis.models.hf.own_blocks import OwnEmbedding, network_of_blocks
 from interbasis.models.hf.parts import GENERAL, ModelParts
 from interbasis.models.hf.stored import StoredModel
 from interbasis.models.matrices import change_matrices, changed_copy
 from interbasis.models.own_output import check_no_global_hooks, evaluation_mode, own_output
-from interbasis.network.cores import Elementwise, Gated
+from interbasis.network.cores import Experts
 from interbasis.network.cores.activations import acts_elementwise
+from interbasis.network.cores.elementwise import ActivationCore
 from interbasis.network.network import Change, Network
 
 Blocks = str | int | range | None
-EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-"""Names of the number of experts in configurations."""
 MAX_RELATIVE_ERROR = 1e-4
 """Largest error allowed, of the largest logit: transformers rounds norms and angles to float32 whatever the
 model's dtype."""
@@ -40,7 +42,9 @@ def from_hf(
 ) -> Network:
     """Convert a Hugging Face model: a causal language model, or an encoder (BERT, RoBERTa, ViT, …).
 
-    Of a model that takes images as well (Gemma 3, Llava) it is the language model.
+    Of a model that takes images as well (Gemma 3, Llava) it is the language model. Causal language models of
+    types without a closed form (`interbasis families` lists all) have a section for each block, which is
+    differentiated automatically.
 
     Args:
         model_or_path: A live model (or a HookedTransformer or TransformerBridge of TransformerLens), a
@@ -67,7 +71,7 @@ def from_hf(
         return _stored(model_or_path, blocks, output, head)
     name = "" if live else str(model_or_path)
     model: Any = reading.language_model(cast(nn.Module, model_or_path)) if live else reading.load(name)
-    if _kind(model) not in FAMILIES and is_encoder(model):
+    if is_encoder(model) and (_kind(model) not in FAMILIES or model.config.is_encoder_decoder):
         if blocks is not None:
             raise InterbasisError(
                 "blocks can be chosen in causal language models only; choose node layers of an encoder by "
@@ -78,12 +82,16 @@ def from_hf(
         raise InterbasisError(f"a head is an option of encoders; {type(model).__name__} puts out logits")
     with torch.no_grad():
         inner = transformer_lens.hugging_face_model(model)
-        parts = _parts(inner)
-        dtype = "float64" if parts.unembedding.weight.dtype == torch.float64 else "float32"
         remake = partial(_remake, inner if live else name, output=output)
-        network = assemble(parts, output, build_dtype=dtype, remake=remake)
+        if _has_own_blocks(inner) and not output:
+            network = network_of_blocks(inner, remake=remake)
+            entrances = network.layers
+        else:
+            parts = _parts(inner)
+            network, entrances = assemble(parts, output, remake=remake), _entrances(parts)
         _check(network, model)
-    return _cut(network, blocks, parts, output)
+    dtype: Dtype = "float64" if network.dtype == torch.float64 else "float32"
+    return _cut(replace(network, build_dtype=dtype), blocks, entrances, output)
 
 
 def _stored(path: nn.Module | str | Path, blocks: Blocks, output: bool, head: Head | None) -> Network:
@@ -102,8 +110,9 @@ def _stored(path: nn.Module | str | Path, blocks: Blocks, output: bool, head: He
     with torch.no_grad():
         dtype = "float64" if config.dtype == torch.float64 else "float32"
         remake = partial(_remake, str(path), output=output)
-        network, parts = model.network(output, build_dtype=dtype, remake=remake), _parts(model.skeleton)
-    return _cut(network, blocks, parts, output)
+        network = model.network(output, build_dtype=dtype, remake=remake)
+        entrances = _entrances(_parts(model.skeleton))
+    return _cut(network, blocks, entrances, output)
 
 
 def exceeds(name: str, limit: int) -> bool:
@@ -121,7 +130,8 @@ def skeleton_network(config: Any, blocks: str | None = None, output: bool = Fals
     with torch.no_grad():
         parts = _parts(reading.skeleton(config))
         network = assemble(parts, output, build_dtype="float32")
-    return _cut(network, blocks, parts, output), parts.norm is not None and parts.norm.centred
+    network = _cut(network, blocks, _entrances(parts), output)
+    return network, parts.norm is not None and parts.norm.centred
 
 
 def _kind(model: Any) -> str | None:
@@ -141,8 +151,8 @@ def _parts(model: Any) -> ModelParts:
     kind = _kind(model)
     if kind not in FAMILIES:
         raise InterbasisError(
-            f"{type(model).__name__}{_obstacle(model.config)} is an unsupported architecture (supported: "
-            f"{', '.join(FAMILIES)}); for other models, {GENERAL}"
+            f"{type(model).__name__} is not one of the types that have logits as a node layer or blocks in "
+            f"files ({', '.join(FAMILIES)}); leave out output=True and stored=True, or {GENERAL}"
         )
     try:
         return FAMILIES[kind](model)
@@ -152,13 +162,16 @@ def _parts(model: Any) -> ModelParts:
         ) from error
 
 
-def _obstacle(config: Any) -> str:
-    """Reason why an architecture is not supported, in words, where it is known."""
-    if any(getattr(config, name, None) for name in EXPERTS):
-        return ", which sends every token to some of its experts,"
-    if config.model_type in ("bloom", "mpt"):
-        return ", whose attention scores have a bias by position (ALiBi),"
-    return ""
+def _has_own_blocks(model: Any) -> bool:
+    """Whether a model is one of transformers' causal ones that have no closed form."""
+    from transformers import PreTrainedModel
+
+    return isinstance(model, PreTrainedModel) and _kind(model) not in FAMILIES
+
+
+def _entrances(parts: ModelParts) -> list[str]:
+    """Node layers where blocks begin, and where the last one ends."""
+    return [entrance(parts, k) for k in range(len(parts.blocks) + 1)]
 
 
 def _check(network: Network, model: Any) -> None:
@@ -167,8 +180,7 @@ def _check(network: Network, model: Any) -> None:
     An activation that reads several neurons gives the right logits, but wrong derivatives. What half types
     round away in a model hides what a hook changes, so such a model is run in float32.
     """
-    cores = (section.core for section in network.sections)
-    for activation in (core.activation for core in cores if isinstance(core, (Elementwise, Gated))):
+    for activation in _activations(network):
         if not acts_elementwise(activation, network.dtype, network.device):
             raise InterbasisError(
                 f"the activation {type(activation).__name__} of {type(model).__name__} reads several "
@@ -177,31 +189,42 @@ def _check(network: Network, model: Any) -> None:
     embedding: Any = network.prefix
     length = 8 if embedding.context is None else min(8, embedding.context)
     tokens = torch.arange(length, device=network.device)[None] * 7 % len(embedding.tokens)
-    if any(p.is_floating_point() and p.element_size() < 4 for p in model.parameters()):
-        try:
+    half = any(p.is_floating_point() and p.element_size() < 4 for p in model.parameters())
+    try:
+        if half:
             outputs = own_output(transformer_lens.called_module(model), tokens, torch.float32)
-        except (RuntimeError, TypeError, ValueError) as failure:  # a hook that insists on the dtype, say
-            raise InterbasisError(
-                f"{type(model).__name__} computes in half precision and could not be run in float32 to be "
-                f"checked ({first_line(failure)}); remove its hooks, or give it as model.float()"
-            ) from failure
-    else:
-        with evaluation_mode(model):
-            outputs = model(tokens)
+        else:
+            with evaluation_mode(model):
+                outputs = model(tokens)
+    except (RuntimeError, TypeError, ValueError) as failure:  # a hook that insists on the dtype, say
+        remedy = "remove its hooks, or give it as model.float()"
+        raise InterbasisError(
+            f"{type(model).__name__} {'computes in half precision and ' if half else ''}could not be run in "
+            f"{'float32' if half else network.dtype} to be checked ({first_line(failure)}); {remedy}"
+        ) from failure
     expected = (outputs if isinstance(outputs, Tensor) else outputs.logits).to(network.dtype)
     error = (network(tokens) - expected).abs().max() / expected.abs().max()
     if not error <= MAX_RELATIVE_ERROR:
+        reason = "some of its modules compute something other than their class says"
+        if isinstance(network.prefix, OwnEmbedding):
+            reason = "its blocks read more than the stream that the one before puts out"
         raise InterbasisError(
-            f"{type(model).__name__} was read, but its logits are off by {error:.1e} of the largest, so some "
-            f"of its modules compute something other than their class says; {GENERAL}"
+            f"{type(model).__name__} was read, but its logits are off by {error:.1e} of the largest, so "
+            f"{reason}; {GENERAL}"
         )
 
 
-def _cut(network: Network, blocks: Blocks, parts: ModelParts, output: bool) -> Network:
+def _activations(network: Network) -> Iterator[nn.Module]:
+    for core in (section.core for section in network.sections):
+        inner = [expert.core for expert in core.experts] if isinstance(core, Experts) else [core]
+        yield from {id(c.activation): c.activation for c in inner if isinstance(c, ActivationCore)}.values()
+
+
+def _cut(network: Network, blocks: Blocks, entrances: list[str], output: bool) -> Network:
     """Network between the ends of the blocks that are wanted; None is all of it."""
     if blocks is None:
         return network
-    count = len(parts.blocks)
+    count = len(entrances) - 1
     first, last = 1, 0
     if isinstance(blocks, range) and len(blocks) and blocks.step == 1:
         first, last = blocks[0], blocks[-1]
@@ -216,5 +239,5 @@ def _cut(network: Network, blocks: Blocks, parts: ModelParts, output: bool) -> N
             "with blocks chosen the last node layer is the end of the cut; leave out output"
         )
     names = network.layers
-    start, end = (names.index(entrance(parts, k)) for k in (first, last + 1))
+    start, end = (names.index(entrances[k]) for k in (first, last + 1))
     return network.between(names[start : end + 1])

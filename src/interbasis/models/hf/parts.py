@@ -16,8 +16,11 @@ GENERAL = (
     "build the interbasis.Network from sections whose core is "
     "interbasis.network.cores.General(function), the general path, instead"
 )
-LAYER_NORMS = ("LayerNorm", "OlmoLayerNorm", "NemotronLayerNorm1P", "CohereLayerNorm", "Cohere2LayerNorm")
-ONE_MORE = ("NemotronLayerNorm1P", "GemmaRMSNorm", "Gemma2RMSNorm", "Gemma3RMSNorm")
+LAYER_NORMS = (
+    "LayerNorm", "OlmoLayerNorm", "NemotronLayerNorm1P", "CohereLayerNorm", "Cohere2LayerNorm",
+    "Cohere2MoeLayerNorm",
+)  # fmt: skip
+ONE_MORE = ("NemotronLayerNorm1P", "GemmaRMSNorm", "Gemma2RMSNorm", "Gemma3RMSNorm", "VaultGemmaRMSNorm")
 """Norms with gain 1 + w."""
 OTHER_EPSILONS = {"OlmoLayerNorm": 1e-5}
 """Written into the code of norms that have no parameters."""
@@ -49,15 +52,19 @@ class Norm:
     centred: bool
 
     @classmethod
-    def from_module(cls, module: Any) -> "Norm":
-        """Layer norm of torch, or one of transformers' norms by its class."""
+    def from_module(cls, module: Any, width: int = 0) -> "Norm":
+        """Layer norm of torch, or one of transformers' norms by its class.
+
+        ``width`` is that of a norm that does not know it, since it has neither gain nor bias.
+        """
         name = type(module).__name__
         weight, bias = (getattr(module, part, None) for part in ("weight", "bias"))
         epsilon = getattr(module, "eps", getattr(module, "variance_epsilon", OTHER_EPSILONS.get(name)))
-        known = name in LAYER_NORMS or name.endswith("RMSNorm")
+        known = name in LAYER_NORMS or name.endswith(("RMSNorm", "L2Norm"))
         if not known or epsilon is None or len(getattr(module, "normalized_shape", (0,))) != 1:
             raise InterbasisError(f"{name} is not a layer norm or RMS norm over one axis; {GENERAL}")
-        gain = torch.ones(module.normalized_shape) if weight is None else weights(weight)
+        shape = getattr(module, "normalized_shape", (width,))
+        gain = torch.ones(shape) if weight is None else weights(weight)
         bias = torch.zeros_like(gain) if bias is None else weights(bias)
         return cls(1 + gain if name in ONE_MORE else gain, bias, epsilon, name in LAYER_NORMS)
 
@@ -68,6 +75,20 @@ class Norm:
     def repeated(self, times: int) -> "Norm":
         """The same gain and bias for so many heads."""
         return replace(self, gain=self.gain.repeat(times), bias=self.bias.repeat(times))
+
+    def module(self) -> nn.Module:
+        """The norm as a module of torch."""
+        width = len(self.gain)
+        if self.centred:
+            norm: nn.Module = nn.LayerNorm(width, self.epsilon)
+            state = {"weight": self.gain, "bias": self.bias}
+        else:
+            norm, state = nn.RMSNorm(width, self.epsilon), {"weight": self.gain}
+        norm.load_state_dict(state, assign=True)
+        return norm.requires_grad_(False)
+
+    def scaled(self, factor: float) -> "Norm":
+        return self if factor == 1 else replace(self, gain=factor * self.gain, bias=factor * self.bias)
 
     def ordered(self, order: Tensor) -> "Norm":
         return replace(self, gain=self.gain[order], bias=self.bias[order])
@@ -160,6 +181,13 @@ class Branch:
     out: Affine
     normed_heads: NormedHeads | None = None
     """Between read and core."""
+    inner_norm: Norm | None = None
+    """Between core and out (BitNet)."""
+    gate: Affine | None = None
+    """Multiplies what the core puts out by the sigmoid of this map of what the branch reads (AFMoE)."""
+
+    def scaled(self, factor: float) -> "Branch":
+        return self if factor == 1 else replace(self, out=self.out.scaled(factor))
 
 
 def attention(
@@ -171,15 +199,20 @@ def attention(
     *,
     norms: HeadNorms | None = None,
     neighbours: bool = False,
+    backwards: bool = False,
 ) -> Branch:
     """Attention as a branch; keys and values that several heads share are read once.
 
     With ``neighbours`` the coordinates (2i, 2i + 1) turn together, as in GPT-J; they are put in the order of
-    `Rotary`, where coordinates that turn together lie half the turned width apart.
+    `Rotary`, where coordinates that turn together lie half the turned width apart. Turned ``backwards``, the
+    coordinates of a pair change places (nanochat).
     """
-    if neighbours:
-        within = torch.arange(shape.width)
-        order = torch.cat([within[: shape.turned : 2], within[1 : shape.turned : 2], within[shape.turned :]])
+    if neighbours or backwards:
+        within, turned = torch.arange(shape.width), shape.turned
+        halves = within[:turned:2], within[1:turned:2]
+        if backwards:
+            halves = within[turned // 2 : turned], within[: turned // 2]
+        order = torch.cat([*halves, within[turned:]])
         rows = [torch.arange(len(p.weight)).view(-1, shape.width)[:, order].flatten() for p in (query, key)]
         query, key = query.rows(rows[0]), key.rows(rows[1])
         if norms is not None:
@@ -189,6 +222,69 @@ def attention(
         shape = replace(shape, key_heads=groups)
     branch = Branch(Affine.stack(query, key, value), Attention(shape), out)
     return branch if norms is None else _with_head_norms(branch, norms, shape.width)
+
+
+def latent_attention(shape: AttentionShape, module: Any, *, neighbours: bool) -> Branch:
+    """Attention whose queries, keys and values are read from normed latents (DeepSeek).
+
+    Heads have their turned coordinates first. Narrower queries, keys or values are filled up with zeros.
+    """
+    heads, turned, still = shape.heads, module.qk_rope_head_dim, module.qk_nope_head_dim
+    joined = Affine.from_module(module.kv_a_proj_with_mqa)
+    latent, shared = joined.parts(lambda rows: rows.split([module.kv_lora_rank, turned]))
+    latents, plain = [(latent, Norm.from_module(module.kv_a_layernorm))], [shared]
+    if module.q_lora_rank is None:
+        plain.append(Affine.from_module(module.q_proj))
+    else:
+        norm = Norm.from_module(module.q_a_layernorm)
+        latents.append((Affine.from_module(module.q_a_proj), norm))
+    read, step, (to_keys, *to_queries) = _normed_latents(latents)
+    size = sum(len(part.weight) for part in plain)
+    unread = torch.eye(step.used + size).to(to_keys)[step.used :]
+    key_value = Affine.from_module(module.kv_b_proj).weight @ torch.nn.functional.pad(to_keys, (0, size))
+    query = unread[turned:]
+    if to_queries:
+        query = Affine.from_module(module.q_b_proj).weight @ torch.nn.functional.pad(to_queries[0], (0, size))
+    within = torch.arange(turned)
+    within = torch.cat([within[::2], within[1::2]]) if neighbours else within
+    order = torch.cat([still + within, torch.arange(still)])
+
+    def filled(rows: Tensor) -> Tensor:  # [heads, n, latents] -> [heads · width, latents]
+        return torch.nn.functional.pad(rows, (0, 0, 0, shape.width - rows.shape[1])).flatten(0, 1)
+
+    by_head = key_value.unflatten(0, (heads, -1))
+    keys = torch.cat([by_head[:, :still], unread[:turned].expand(heads, -1, -1)], dim=1)
+    weight = torch.cat(
+        [
+            filled(query.unflatten(0, (heads, -1))[:, order]),
+            filled(keys[:, order]),
+            filled(by_head[:, still:]),
+        ]
+    )
+    out = Affine.from_module(module.o_proj)
+    columns = out.weight.unflatten(1, (heads, -1))
+    padded = torch.nn.functional.pad(columns, (0, shape.width - columns.shape[2])).flatten(1)
+    step = replace(step, read=Affine(weight, weight.new_zeros(len(weight))))
+    return Branch(Affine.stack(read, *plain), Attention(shape), Affine(padded, out.bias), step)
+
+
+def _normed_latents(latents: list[tuple[Affine, Norm]]) -> tuple[Affine, NormedHeads, list[Tensor]]:
+    """Map to latents in parts of one width, the step that norms them, and the matrices [rank, used] to each.
+
+    Narrower ones come last, filled up with zeros and multiplied so that their mean square stays.
+    """
+    if len({norm.epsilon for _, norm in latents}) > 1 or any(norm.centred for _, norm in latents):
+        raise InterbasisError(f"norms of latents of different kinds are not supported; {GENERAL}")
+    ranks = [len(part.weight) for part, _ in latents]
+    widest, order = max(ranks), sorted(range(len(ranks)), key=lambda k: -ranks[k])
+    reads = [latents[k][0].scaled((widest / ranks[k]) ** 0.5).padded(widest) for k in order]
+    units = torch.eye(sum(ranks)).to(reads[0].weight).split([ranks[k] for k in order])
+    matrices = [
+        (latents[k][1].gain * (ranks[k] / widest) ** 0.5)[:, None] * units[order.index(k)]
+        for k in range(len(ranks))
+    ]
+    step = NormedHeads(widest * len(ranks), widest, latents[0][1].epsilon, sum(ranks), reads[0])
+    return Affine.stack(*reads), step, matrices
 
 
 def _with_head_norms(branch: Branch, norms: HeadNorms, width: int) -> Branch:
@@ -259,6 +355,8 @@ class TransformerBlock:
     after_attention: Norm | None = None
     """Norm of the attention's output (Gemma 2)."""
     after_mlp: Norm | None = None
+    norms_of_sum: bool = False
+    """Whether the norms after the branches are norms of x + branch (BART)."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from interbasis.base.connection import hub_is_out_of_reach
 from interbasis.base.errors import InterbasisError, first_line
 from interbasis.base.lazy import optional_import
 from interbasis.base.memory import collecting_later
+from interbasis.models.hf.encoders import is_encoder
 from interbasis.models.hf.families import FAMILIES
 from interbasis.models.hf.stored import parameters_without_memory
 
@@ -29,14 +30,15 @@ def load(name: str) -> nn.Module:
     try:
         local = Path(name).is_dir() or hub_is_out_of_reach()
         named = (getattr(config, "architectures", None) or [""])[0]
-        kind = AutoModelForCausalLM if config.model_type in FAMILIES else getattr(transformers, named, None)
+        causal = config.model_type in FAMILIES and not getattr(config, "is_encoder_decoder", False)
+        kind = AutoModelForCausalLM if causal else getattr(transformers, named, None)
         model, loading = (kind or AutoModelForCausalLM).from_pretrained(
             name, dtype="auto", local_files_only=local, trust_remote_code=False, output_loading_info=True
         )
     except Exception as error:  # whatever files may cause in somebody else's code
         raise _unreadable(name, error) from error
     missing = sorted(loading["missing_keys"])  # which transformers draws at random
-    if missing and language_config(config).model_type in FAMILIES:
+    if missing and (language_config(config).model_type in FAMILIES or not is_encoder(model)):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise InterbasisError(
             f"{name} has no weights for {missing[0]}{more}; expected a folder that holds all weights of the "

@@ -14,12 +14,14 @@ from interbasis.network.cores.core import (
     take_positions,
 )
 from interbasis.network.cores.elementwise import Elementwise
+from interbasis.network.cores.experts import Expert, Experts
 from interbasis.network.cores.gated import Gated
 from interbasis.network.cores.general import General
 from interbasis.network.cores.head_norms import HeadNorm
 from interbasis.network.cores.largest import Largest
 from interbasis.network.cores.linear import Linear
 from interbasis.network.cores.normalize import Normalize
+from interbasis.network.cores.router import Router
 from interbasis.network.cores.variance import Variance
 
 __all__ = [
@@ -29,6 +31,8 @@ __all__ = [
     "Core",
     "Counted",
     "Elementwise",
+    "Expert",
+    "Experts",
     "FastAblation",
     "Gated",
     "General",
@@ -39,6 +43,7 @@ __all__ = [
     "Normalize",
     "PassCore",
     "Rotary",
+    "Router",
     "SamplesQueries",
     "ScoreBias",
     "StatisticsCore",

@@ -1,5 +1,7 @@
 """core(g, w) = act(g) ∘ w: the hidden layer of a gated MLP (SwiGLU, GeGLU, ReGLU)."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -54,3 +56,42 @@ class Gated(ActivationCore):
     def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
         d, f = self._tokens(u, f, outputs, rule)
         return self.joined(d.T[:, :, None] * read[:, None, :], 0) * f
+
+
+class ClampedGated(Gated):
+    """act(g) (w + 1) with act(g) = g sigmoid(αg), g at most a limit and w between ± the limit (gpt-oss)."""
+
+    def __init__(self, alpha: float, limit: float):
+        super().__init__(ClampedSwish(alpha, limit))
+        self.alpha, self.limit = alpha, limit
+
+    def to(self, *args: Any, **kwargs: Any) -> "ClampedGated":
+        return self
+
+    def __call__(self, u: Tensor, outputs: slice) -> Tensor:
+        g, w = u[:, outputs].chunk(2, dim=-1)
+        return self.activation(g) * (w.clamp(-self.limit, self.limit) + 1)
+
+    def slopes(self, u: Tensor) -> Tensor:
+        g, w = u.chunk(2, dim=-1)
+        inside = (w.abs() <= self.limit).to(w)
+        values = w.clamp(-self.limit, self.limit) + 1
+        return torch.cat([self.activation_slope(g) * values, self.activation(g) * inside], dim=-1)
+
+    def mean_slopes(self, u: Tensor, integral: Rule) -> Tensor:
+        return self.mean_by_nodes(u, integral)
+
+
+class ClampedSwish(nn.Module):
+    """min(g, limit) sigmoid(α min(g, limit))."""
+
+    def __init__(self, alpha: float, limit: float):
+        super().__init__()
+        self.alpha, self.limit = alpha, limit
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha:.6g}, limit={self.limit:.6g}"
+
+    def forward(self, g: Tensor) -> Tensor:
+        g = g.clamp(max=self.limit)
+        return g * (self.alpha * g).sigmoid()

@@ -114,7 +114,7 @@ def ablation_tables(result: DictionaryAblation) -> Iterator[ResultTable | str]:
             "metric with fewest tried", "metric at required, opposed")  # fmt: skip
     yield ResultTable.from_cells(
         f"Edges into active features that keep the {result.metric.replace('_', '-')} at "
-        f"{result.limit:.4f} ({result.baseline:.4f} untouched)",
+        f"{result.limit:.4f} ({result.baseline:.4f} in the original model)",
         head,
         rows,
         "Dropped edges are at their mean where the target is active; which features are active stays as it "

@@ -63,7 +63,7 @@ def ablation_curves(results: Mapping[str, CurvesResult]) -> Figure:
     note(
         figure,
         "The largest edges are kept, the others ablated; the constant's are always kept. Dotted: the "
-        "untouched model. Bands: 95 % bootstrap intervals over the samples.",
+        "original model. Bands: 95 % bootstrap intervals over the samples.",
         "Dashed: the worst mask found within the edges that are not kept." if worst else "",
     )
     return figure

@@ -98,7 +98,7 @@ def _required(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
         alike, ablation = [run for run, _ in group], group[0][1]
         rule = (
             f"Required: the largest that keep {ablation.metric.replace('_', '-')} within "
-            f"{ablation.tolerance:g} of the untouched model's, one place at a time."
+            f"{ablation.tolerance:g} of the original model's, one place at a time."
         )
         if alike[0].is_robust:
             rule += " Edges: robust counts."

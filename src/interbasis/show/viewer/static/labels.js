@@ -28,7 +28,8 @@ export class Names {
   short(layer, index) {
     const label = this.known(layer, index).replace(/^no short description(, )?/, "");
     const terms = label.match(/^\d+% (.+?)( \+ \d+% .*)?$/);
-    return terms ? terms[1] + (terms[2] ? " + …" : "") : label.replace(/ (\(AUROC [\d.]+\)|\d+%)(?=,|$)/, "");
+    if (terms) return terms[1] + (terms[2] ? " + …" : "");
+    return label.replace(/^token: /, "").replace(/ (\(AUROC [\d.]+\)|\d+%)(?=,|$)/, "");
   }
 
   // The short label and, apart from it, the number.

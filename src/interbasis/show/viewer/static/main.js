@@ -315,7 +315,7 @@ function defaultsFor(runs, matches) {
     norms: false,
     open: "",
     zoom: 1,
-    sort: matches.any ? "match" : isDense(runs) && runs.some(({ modules }) => modules) ? "module" : "importance",
+    sort: matches.any ? "match" : !ablated && isDense(runs) && run.modules ? "module" : "importance",
     colour: runs.some(({ modules }) => modules) ? "module" : "none",
     module: -1,
     sel: "",

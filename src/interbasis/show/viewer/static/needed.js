@@ -31,7 +31,7 @@ function curvesJoin({ ablation, curves }, section) {
   return !section.edges_required || ablation.data === curves.data;
 }
 
-// The untouched model's metric on the data of a section's points.
+// The original model's metric on the data of a section's points.
 export function sectionBaseline({ record: { ablation, curves } }, section) {
   return section.edges_required ? ablation.baseline : curves?.baseline;
 }

@@ -62,7 +62,7 @@ def edges(task: ClassifierTask[C], r: Reproduction[C], published: Rows) -> str:
     )
     return (
         "## Edges required\n\nThe fewest edges of a section, by the paper's bisection, with which test "
-        "accuracy stays within 0.1 points of the untouched model's; each section alone, the constant's "
+        "accuracy stays within 0.1 points of the original model's; each section alone, the constant's "
         f"edges free.{note}\n\n"
         + beside_the_paper(
             r, names, lambda job: [_count(section) for section in job.ablation.sections.values()], published,

@@ -28,7 +28,7 @@ def introduction(r: R, plan: Plan, settings: LanguageSettings) -> str:
         f"Model: `{plan.model}`, node layers in {job.dtype}. Bases from {tokens.basis:,} tokens and edges "
         f"(gradient{sampled}) from {tokens.edges:,} tokens of the training set of `{plan.data}`. Masks are "
         f"tried on {tokens.test:,} tokens of its test set ({tokens.test_windows} windows, the same for every "
-        f"mask and basis), on which the untouched model has a cross-entropy of {job.ablation.baseline:.4f}; "
+        f"mask and basis), on which the original model has a cross-entropy of {job.ablation.baseline:.4f}; "
         f"what passes is at most {settings.tolerance:g} above it. {_counted(settings)}"
     )
 

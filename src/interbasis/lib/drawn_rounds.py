@@ -1,0 +1,105 @@
+"""Bases and edges from samples that are drawn in rounds, until the goal of a build is reached."""
+
+import time
+from collections.abc import Callable
+
+from interbasis.compute.executor import Executor, add_sums
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.precision import eigenvalue_error
+from interbasis.graph.settings import BuildConfig
+from interbasis.lib.edges import EdgeSettings, EdgesPass
+from interbasis.lib.goal import Goal
+from interbasis.lib.window import BuiltWindow, Window
+from interbasis.network.cores import Sums
+
+
+def fit_in_rounds(
+    fit: Callable[[BuildConfig], tuple[list[LayerBasis], int]],
+    config: BuildConfig,
+    goal: Goal,
+    total: int,
+    executor: Executor,
+) -> tuple[list[LayerBasis], int | None]:
+    """Fit bases whose Jacobians are averaged over drawn samples, more of them until the goal is reached.
+
+    Args:
+        fit: Fits the bases with given settings; returns them and how many samples were drawn.
+        config: Settings of the first round.
+        goal: An error; without one there is one round.
+        total: Samples that there are.
+        executor: Its processes all take part.
+
+    Returns:
+        The bases, and the number of samples drawn; None where there was nothing to draw.
+    """
+    while True:
+        start, count = time.monotonic(), config.jacobian_samples
+        layers, drawn = fit(config)
+        if count is None or goal.error is None:
+            return layers, count
+        error = max(eigenvalue_error(layer, config.eigenvalue_degrees) or 0.0 for layer in layers)
+        seconds = time.monotonic() - start
+        following = goal.next_total(f"Jacobians of {count}", drawn, total, error, seconds, executor)
+        if following <= drawn:
+            return layers, count
+        config = config.model_copy(update={"jacobian_samples": following})
+
+
+def measure_edges(
+    window: Window,
+    config: BuildConfig,
+    layers: list[LayerBasis],
+    goal: Goal,
+    keep: Callable[[BuiltWindow], None] | None,
+) -> BuiltWindow:
+    """Measure the edges over all samples, or over those drawn in rounds until the goal is reached.
+
+    Where all samples do not reach it, they have more sets of signs.
+    """
+    executor, data = window.executor, window.data.edge_data
+    if config.edge_samples is None:
+        edges = _edges_pass(window, config, layers)
+        return BuiltWindow.from_sums(layers, config, edges.totals(executor.run(edges, data)))
+    while True:
+        built = _rounds(window, config, layers, goal, keep)
+        signs = goal.next_signs(built.edge_error, built.config, len(data))
+        if signs == config.edge_sources:
+            return built
+        config = config.model_copy(update={"edge_sources": signs, "edge_samples": (len(data),)})
+
+
+def _edges_pass(window: Window, config: BuildConfig, layers: list[LayerBasis]) -> EdgesPass:
+    assert config.edge_rule is not None
+    drawn = config.edge_samples is not None
+    settings = EdgeSettings(config.edge_rule, config.edge_sampling, window.counted, window.first, drawn)
+    return EdgesPass(window.network, layers, window.data.edge_data, settings)
+
+
+def _rounds(
+    window: Window,
+    config: BuildConfig,
+    layers: list[LayerBasis],
+    goal: Goal,
+    keep: Callable[[BuiltWindow], None] | None,
+) -> BuiltWindow:
+    """Measure the edges over samples drawn in rounds."""
+    executor, data, edges = window.executor, window.data.edge_data, _edges_pass(window, config, layers)
+    sums: Sums = {}
+    start, first, number = time.monotonic(), 0, 0
+    rounds = [min(count, len(data)) for count in config.edge_samples or ()]
+    while True:
+        total = rounds[number]
+        edges.begin_round(number, config.edge_sources)
+        add_sums(sums, executor.run(edges, data.drawn(total, config.seed).part(number, first, total)))
+        first, number = total, number + 1
+        if number < len(rounds):
+            continue
+        config = config.model_copy(update={"edge_samples": tuple(rounds)})
+        built = BuiltWindow.from_sums(layers, config, edges.totals(sums, total / len(data)))
+        seconds, name = time.monotonic() - start, f"{edges.name} of {total}"
+        following = goal.next_total(name, total, len(data), built.edge_error, seconds, executor)
+        if following <= total:
+            return built
+        rounds.append(following)
+        if keep is not None:
+            keep(built)

@@ -1,0 +1,119 @@
+"""Model types of transformers on small random models: logits, derivatives, options, and the table of all."""
+
+import re
+
+import pytest
+import torch
+
+from cases import gram_error
+from interbasis import InterbasisError, build, from_hf
+from interbasis.network.cores import Experts, General
+from pages import ROOT
+from reference import relative_error
+
+pytest.importorskip("transformers")
+
+from interbasis.models.hf.families_table import causal_types, families_table, family_row
+from interbasis.models.hf.tiny import tiny_model, tiny_tokens
+
+OTHERS = {
+    "aria_text", "axk1", "dots1", "exaone_moe", "flex_olmo", "glm4_moe_lite", "granitemoe_swa", "hy_v3",
+    "kolibri1", "mellum", "minimax_m2", "solar_open", "vaultgemma", "youtu", "whisper", "openai-gpt",
+}  # fmt: skip
+ODD = {
+    "olmoe": {"norm_topk_prob": True, "num_experts_per_tok": 3},
+    "qwen2_moe": {"norm_topk_prob": True, "decoder_sparse_step": 2},
+    "qwen3_moe": {"norm_topk_prob": False, "sliding_window": None, "attention_bias": True},
+    "mixtral": {"num_experts_per_tok": 1, "sliding_window": 2},
+    "deepseek_v3": {"n_group": 2, "topk_group": 1, "norm_topk_prob": False, "first_k_dense_replace": 0},
+    "deepseek_v2": {
+        "topk_method": "group_limited_greedy", "n_group": 2, "topk_group": 1, "q_lora_rank": None,
+        "v_head_dim": 6, "first_k_dense_replace": 1, "num_key_value_heads": 4, "num_experts_per_tok": 2,
+    },
+    "glm4_moe": {"use_qk_norm": True, "n_group": 2, "topk_group": 1, "norm_topk_prob": False},
+    "gpt_oss": {"swiglu_limit": 0.5, "num_experts_per_tok": 3, "sliding_window": 2},
+    "cohere2_moe": {"expert_selection_fn": "sigmoid", "norm_topk_prob": False},
+    "granitemoe": {"residual_multiplier": 0.4, "embedding_multiplier": 3.0, "logits_scaling": 2.0},
+    "granitemoeshared": {"residual_multiplier": 0.4, "attention_multiplier": 0.3},
+    "hyperclovax": {"residual_multiplier": 0.4, "logits_scaling": 2.0, "embedding_multiplier": 3.0},
+    "llama4_text": {"use_qk_norm": False, "no_rope_layers": [1, 0], "interleave_moe_layer_step": 2},
+    "ernie4_5_moe": {"use_bias": True, "moe_num_shared_experts": 0},
+    "minicpm3": {"q_lora_rank": 6, "kv_lora_rank": 10, "v_head_dim": 10, "num_key_value_heads": 4},
+    "bart": {"scale_embedding": True, "activation_function": "relu", "encoder_layers": 2},
+    "mbart": {"scale_embedding": True, "encoder_layers": 2},
+    "bloom": {"n_head": 8},
+    "mpt": {"n_heads": 8},
+    "nanochat": {"attention_bias": True, "final_logit_softcapping": 2.0},
+    "bitnet": {"hidden_act": "silu", "attention_bias": True},
+}  # fmt: skip
+"""Options beyond the defaults of small models."""
+SAMPLE = ("gpt_oss", "deepseek_v3", "llama4_text", "bloom", "bart", "bitnet", "afmoe", "nanochat")
+GENERAL = {"state space": "mamba", "linear attention": "qwen3_next", "recurrence": "rwkv"}
+
+
+def check_type(kind: str, **options) -> None:
+    """Logits of both, and every section's Jacobian Gram against per-sample Jacobians, in float64."""
+    model = tiny_model(kind, torch.float64, **options)
+    network = from_hf(model)
+    with torch.no_grad():
+        expected = model(tiny_tokens()).logits
+        assert relative_error(network(tiny_tokens()), expected) <= 1e-9
+        assert relative_error(network(tiny_tokens()[:, :4]), model(tiny_tokens()[:, :4]).logits) <= 1e-9
+    assert not any(isinstance(section.core, General) for section in network.sections)
+    for section, f in zip(network.sections, network.activations(tiny_tokens()[:, :4]), strict=False):
+        assert gram_error(section, f) <= 1e-10, section
+
+
+@pytest.mark.parametrize("kind", SAMPLE)
+def test_types_of_a_sample(kind, all_in_float64):
+    check_type(kind, **ODD.get(kind, {}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", sorted(ODD.keys() | OTHERS))
+def test_types_with_odd_options(kind, all_in_float64):
+    check_type(kind, **ODD.get(kind, {}))
+
+
+@pytest.mark.slow
+def test_every_type_of_the_table():
+    """None is silently wrong (`family_row` fails if one is), and the page says what was found."""
+    table = families_table()
+    assert len(table.rows) == len(causal_types())
+    page = (ROOT / "docs" / "families.md").read_text(encoding="utf-8")
+    written = dict(re.findall(r"^\| `([^`]+)` \| ([a-z ]+?) \|", page, re.MULTILINE))
+    assert written == {row.kind: row.way for row in table.rows}
+    assert table.count("closed form") >= 90
+    assert table.count("closed form") + table.count("general") >= 150
+
+
+@pytest.mark.parametrize("kind", GENERAL.values(), ids=GENERAL)
+def test_types_without_a_closed_form_have_a_section_for_each_block(kind, all_in_float64):
+    model = tiny_model(kind, torch.float64)
+    network = from_hf(model)
+    assert network.layers == ["block.0", "block.1", "end"]
+    assert all(isinstance(section.core, General) for section in network.sections)
+    tokens = tiny_tokens()[:, :4]
+    with torch.no_grad():
+        assert relative_error(network(tokens), model(tokens).logits) <= 1e-9
+    f = network.activations(tokens)[0]
+    assert gram_error(network.sections[0], f) <= 1e-10
+    assert from_hf(model, "1").layers == ["block.1", "end"]
+
+
+def test_a_build_of_a_general_model_and_one_of_experts():
+    for kind in ("mamba2", "olmoe"):
+        network = from_hf(tiny_model(kind), 0)
+        graph = build(network, tiny_tokens(), basis="lib").graph
+        assert all(edges.isfinite().all() for edges in graph.edges)
+        assert network.double().dtype == torch.float64
+    assert any(isinstance(section.core, Experts) for section in network.sections)
+
+
+def test_types_that_are_refused_say_why():
+    row = family_row("xlnet")
+    assert (row.way, "list of blocks" in row.reason) == ("refused", True)
+    with pytest.raises(InterbasisError, match="no causal language model of type 'vit'"):
+        family_row("vit")
+    with pytest.raises(InterbasisError, match=r"MambaForCausalLM.*leave out output=True"):
+        from_hf(tiny_model("mamba"), output=True)
