@@ -47,6 +47,6 @@ def _lines(result: "FirstLook") -> list[str]:
         f"Traced: {result.prompt}",
         f"\nPage    {result.page}   (open it in a browser; it works from disk)",
         f"Run     {result.run}   (interbasis view {result.run})",
-        f"To know more: all blocks at 5 % over the same text take about {result.seconds_for_more:,.0f} s "
-        f"(this took {result.seconds:,.0f} s): interbasis build {result.model} --data DATA --out RUN",
+        f"To know more: all blocks at 5 % over the same text take about {result.seconds_for_more:,.0f} s, "
+        f"this took {result.seconds:.0f} s: interbasis build {result.model} --data DATA --error 5% --out RUN",
     ]
