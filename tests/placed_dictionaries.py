@@ -17,8 +17,13 @@ def dictionary(width: int, features: int, kind: str, seed: int, **more: object) 
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     threshold = 0.3 + 0.2 * normal(features).abs() if kind == "jumprelu" else None
+    encoder, bias = normal(features, width), 0.1 * normal(features)
+    decoder, decoder_bias = 0.3 * normal(features, width), 0.1 * normal(width)
+    if kind == "gated":  # active where W x + b_gate > 0, with the value ReLU(e^r W x + b)
+        scale, gate = (0.2 * normal(features)).exp(), 0.1 * normal(features)
+        encoder, threshold = scale[:, None] * encoder, (bias - scale * gate).clamp_min(0)
     return Dictionary(
-        normal(features, width), 0.1 * normal(features), 0.3 * normal(features, width), 0.1 * normal(width),
+        encoder, bias, decoder, decoder_bias,
         threshold=threshold, active=5 if kind == "topk" else None, **more,
     )  # fmt: skip
 

@@ -63,7 +63,7 @@ def test_attributions_are_those_of_autograd(model, source, target, integral):
     assert (received - expected).abs().max() <= 1e-10 * expected.abs().max()
 
 
-@pytest.mark.parametrize("kind", ["relu", "topk", "jumprelu"])
+@pytest.mark.parametrize("kind", ["relu", "topk", "jumprelu", "gated"])
 @pytest.mark.parametrize(("model", "source", "target"), [PLACES[0], PLACES[10], PLACES[1]])
 def test_products_in_advance_give_the_same(model, source, target, kind):
     network = interbasis.from_hf(random_model(model)).to(torch.float64)

@@ -16,6 +16,7 @@ from interbasis.graph.costs import Cost, Pilot, Scheme
 from interbasis.graph.settings import BuildTarget
 from interbasis.graph.store import graph_digest, load
 from interbasis.run import target as targets
+from interbasis.show.viewer.payload import run_payload
 
 pytest.importorskip("transformers")
 from tiny_models import random_model, tokens
@@ -163,6 +164,8 @@ def test_a_run_is_replayed_opened_and_refined(folder, cli):
     assert cli(*command(folder, "--error", "20%", "--out", run)).code == 0
     assert graph_digest(run) == first
     assert "Asked for: 20.00%" in " ".join(cli("show", run).out.split())
+    assert cli("report", run, "--out", folder / "report").code == 0
+    assert run_payload(run).about.settings["edge_samples"] is not None
     assert cli("ablate", run, "--metric", "cross_entropy", "--tolerance", "10").code == 0
     assert load_result(run, AblationResult) is not None
     assert cli("build", "--config", run, "--error", "3%", "--out", run).code == 0

@@ -154,9 +154,13 @@ def relative_name(name: str) -> str:
 def with_relative_names(request: BuildRequest) -> BuildRequest:
     """Return a request that names no path of the machine."""
     names = {kind: getattr(request, kind) for kind in ("model", *DATA)}
-    return request.model_copy(
-        update={kind: relative_name(name) for kind, name in names.items() if name is not None}
+    update = {kind: relative_name(name) for kind, name in names.items() if name is not None}
+    entries = (entry.partition("=") for entry in request.dictionary)
+    files = tuple(
+        f"{place}={path if path == 'lib' else relative_name(f'file:{path}').removeprefix('file:')}"
+        for place, _, path in entries
     )
+    return request.model_copy(update={**update, "dictionary": files})
 
 
 def _request_names(request: BuildRequest) -> dict[str, str]:

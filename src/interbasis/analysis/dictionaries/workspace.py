@@ -13,6 +13,7 @@ from interbasis.dictionaries.dictionary import Dictionary
 from interbasis.dictionaries.formats import load
 from interbasis.dictionaries.graph import DictionaryGraph
 from interbasis.dictionaries.layers import DictionaryLayer, place_dictionaries
+from interbasis.graph.named_sources import find_path
 from interbasis.lib.counted_tokens import CountedTokens
 from interbasis.network.network import Network
 
@@ -44,6 +45,7 @@ class DictionaryWorkspace(OpenedRun):
             InterbasisError: A file is not there, is not trusted, or has changed since the build.
         """
         opened: dict[str, Dictionary] = dict(self.graph.bases)
+        folder = self.graph.provenance.naming_folder(self.folder)
         for reference in self.graph.header.layers:
             place = reference.place
             if place in opened:
@@ -56,7 +58,7 @@ class DictionaryWorkspace(OpenedRun):
                 )
             if dictionary is None:
                 self._require_trust(f"dictionary {place}")
-                dictionary = load(reference.path)
+                dictionary = load(find_path(reference.path, folder) or reference.path)
             if dictionary.digest != reference.digest:
                 raise InterbasisError(
                     f"{reference.path or place} is not the dictionary that {self.folder or 'this graph'} was "

@@ -10,7 +10,10 @@ const layers = data.layers.map((layer) => ({
   ...layer,
   frequency: numbers(layer.frequency, Float32Array),
   variance: numbers(layer.variance, Float32Array),
-  described: new Map(layer.described.map((feature) => [feature.feature, feature])),
+  described: new Map(layer.described.map(([feature, words, examples]) => [feature, {
+    description: words && { relation: words[0], tokens: words[1], size: words[2], precision: words[3], recall: words[4] },
+    examples: examples.map(([value, place, tokens]) => ({ value, place, tokens })),
+  }])),
 }));
 const pairs = data.pairs.map((pair) => ({
   ...pair,
@@ -73,9 +76,11 @@ function drawTabs() {
 
 function ranked(layer) {
   const { variance, frequency } = layers[layer];
-  layers[layer].order ??= Array.from(variance.keys()).filter((j) => frequency[j] > 0)
-    .sort((a, b) => variance[b] - variance[a]);
-  return layers[layer].order;
+  const by = document.getElementById("rank").value;
+  const key = { strength: (j) => variance[j], often: (j) => frequency[j], seldom: (j) => -frequency[j] }[by];
+  const orders = (layers[layer].orders ??= {});
+  orders[by] ??= Array.from(variance.keys()).filter((j) => frequency[j] > 0).sort((a, b) => key(b) - key(a));
+  return orders[by];
 }
 
 function matches(layer, feature, words) {
@@ -116,7 +121,7 @@ function drawNeighbours(layer, feature) {
   const after = layer < pairs.length ? neighbours(pairs[layer], "out", feature) : [];
   const rows = Math.max(before.length, after.length, 1);
   const height = 34 + 24 * rows, middle = 22 + 12 * rows;
-  const svg = make("svg", { viewBox: `0 0 960 ${height}`, role: "img", "aria-label": "Neighbours of the feature" });
+  const svg = make("svg", { viewBox: `0 0 960 ${height}`, class: "wide", role: "img", "aria-label": "Neighbours of the feature" });
   const side = (list, from, x, anchor, index, title) => {
     if (!list.length) return;
     svg.append(make("text", { x, y: 14, "text-anchor": anchor, class: "soft" }, title));
@@ -145,6 +150,20 @@ function drawNeighbours(layer, feature) {
   return svg;
 }
 
+function listNeighbours(layer, feature) {
+  const sides = [
+    [layer - 1, layer > 0 ? neighbours(pairs[layer - 1], "in", feature) : [], "from"],
+    [layer + 1, layer < pairs.length ? neighbours(pairs[layer], "out", feature) : [], "to"],
+  ];
+  return make("div", { class: "narrow" }, ...sides.filter(([, list]) => list.length).flatMap(([index, list, word]) => [
+    make("h4", {}, `${word} ${layers[index].place}`),
+    make("ol", {}, ...list.map((edge) => make("li", {}, make("button", {
+      type: "button", click: () => open(index, edge.feature),
+    }, make("span", { class: edge.mean < 0 ? "id lowers" : "id raises" }, amount(edge.rms)),
+    make("span", { class: "id" }, `#${edge.feature}`), described(index, edge.feature))))),
+  ]));
+}
+
 function drawFeature() {
   const { layer, feature } = state;
   const known = layers[layer].described.get(feature);
@@ -156,7 +175,8 @@ function drawFeature() {
     facts.push(`held-out text: precision ${percent(description.precision)}, recall ${percent(description.recall)}`);
   }
   card.append(make("p", { class: "facts" }, facts.join(" · ")));
-  card.append(make("h3", {}, "What acts on it, and what it acts on"), drawNeighbours(layer, feature));
+  card.append(make("h3", {}, "What acts on it, and what it acts on"), drawNeighbours(layer, feature),
+    listNeighbours(layer, feature));
   card.append(make("p", { class: "facts legend" }, make("i", { class: "raises" }), "raises on average  ",
     make("i", { class: "lowers" }), "lowers on average; width: RMS over all tokens"));
   if (known && known.examples.length) {
@@ -249,6 +269,7 @@ function draw() {
 }
 
 document.getElementById("search").addEventListener("input", drawList);
+document.getElementById("rank").addEventListener("change", drawList);
 document.getElementById("theme").addEventListener("click", () => {
   const root = document.documentElement;
   root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";

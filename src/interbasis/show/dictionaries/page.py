@@ -13,17 +13,24 @@ import torch
 from jinja2.utils import htmlsafe_json_dumps
 from torch import Tensor
 
-from interbasis.analysis.dictionaries.descriptions import DescriptionsResult
+from interbasis.analysis.dictionaries.descriptions import DescribedFeature, DescriptionsResult
 from interbasis.analysis.dictionaries.trace import DictionaryTrace
 from interbasis.analysis.stored_results import load_named, load_result
 from interbasis.base.version import VERSION
-from interbasis.dictionaries.graph import DictionaryGraph, SparseEdges, load_identified_graph
+from interbasis.dictionaries.graph import (
+    DictionaryGraph,
+    FeatureStatistics,
+    SparseEdges,
+    load_identified_graph,
+)
 from interbasis.show.html import render
 from interbasis.show.viewer.page import PageFiles
 
 HERE = Path(__file__).parent
 NEIGHBOURS = 10
 """Neighbours of a feature on either side that the page holds."""
+FULLY_SHOWN, FEW_EXAMPLES = 2000, 2
+"""Strongest features of a layer that have all their examples on the page, and examples of the others."""
 
 
 def read_files() -> PageFiles:
@@ -66,7 +73,7 @@ def graph_html(
                 "place": layer.place,
                 "frequency": _encoded(statistics.frequency),
                 "variance": _encoded(statistics.square - statistics.mean.square()),
-                "described": [feature.model_dump(mode="json") for feature in features.get(layer.place, ())],
+                "described": _described(features.get(layer.place, ()), statistics),
             }
             for layer, statistics in zip(header.layers, graph.statistics, strict=True)
         ],
@@ -82,6 +89,23 @@ def graph_html(
         files=files,
         json=htmlsafe_json_dumps(values),
     )
+
+
+def _described(features: Sequence[DescribedFeature], statistics: FeatureStatistics) -> list[object]:
+    """Described features as [number, [relation, tokens, size, precision, recall], [[value, place, tokens]]].
+
+    All examples of the strongest features are held, and a few of the others.
+    """
+    variance = statistics.square - statistics.mean.square()
+    strongest = set(variance.topk(min(FULLY_SHOWN, len(variance))).indices.tolist())
+    rows: list[object] = []
+    for feature in features:
+        known = feature.description
+        words = known and [known.relation, known.tokens, known.size, known.precision, known.recall]
+        shown = feature.examples[: None if feature.feature in strongest else FEW_EXAMPLES]
+        examples = [[float(f"{one.value:.4g}"), one.place, one.tokens] for one in shown]
+        rows.append([feature.feature, words, examples])
+    return rows
 
 
 def _short_name(model: str) -> str:

@@ -58,7 +58,10 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun
         sections=tuple(map(schema.PageSection.model_validate, section_rows(record, limit))),
         about=schema.PageAbout(
             **summary.model_dump(include={"samples", "seconds", "versions"}),
-            settings=graph.config.model_dump(mode="json"),
+            settings={
+                name: ", ".join(map(str, value)) if isinstance(value, list) else value
+                for name, value in graph.config.model_dump(mode="json").items()
+            },
             model_fingerprint=graph.provenance.model_fingerprint,
         ),
         ablation=ablation
