@@ -31,7 +31,6 @@ COMMANDS = {
 """In groups, in the order of work; command NAME is the function NAME in the module NAME."""
 RESUMING = {
     "demo", "build", "ablate", "features", "controls", "yardstick", "diff", "dictionary train",
-    "dictionary describe",
 }  # fmt: skip
 """Commands that resume when they are run again."""
 PLUGINS = "interbasis.commands"

@@ -10,7 +10,12 @@ from typing import Any, Self
 from torch import Tensor
 
 from interbasis.base.memory import release_memory
+from interbasis.network.cores import Sums
 from interbasis.network.network import Section
+from interbasis.numerics.integration import Rule
+
+MAX_CORE_ELEMENTS = 2**16
+"""Elements of a core's own weights up to which they are kept; experts are loaded with their block."""
 
 
 class StoredBlocks:
@@ -53,8 +58,10 @@ class StoredSection(Section):
 
     def __init__(self, like: Section, blocks: StoredBlocks, block: int, place: int):
         """``like`` is the section, loaded: what is small of it is kept."""
-        names = ("source", "target", "core", "last_only", "shapes", "columns_read")
+        names = ("source", "target", "last_only", "shapes", "columns_read")
         self.__dict__.update({name: getattr(like, name) for name in names})
+        large = sum(tensor.numel() for tensor in like.core.tensors()) > MAX_CORE_ELEMENTS
+        self.__dict__["core"] = like.core.to("meta") if large else like.core
         self.__dict__.update(like=like.like.clone(), _at=(blocks, block, place), stored_block=block)
 
     def __deepcopy__(self, memo: object) -> "StoredSection":
@@ -76,6 +83,21 @@ class StoredSection(Section):
 
     def from_read_outs(self, f: Tensor, u: Tensor) -> Tensor:  # -> [n, S, d_out]
         return self.loaded.from_read_outs(f, u)
+
+    def at(self, f: Tensor, positions: Tensor) -> Tensor:
+        return self.loaded.at(f, positions)
+
+    def pull_back(self, f: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
+        return self.loaded.pull_back(f, cotangents, rule)
+
+    def push_forward(self, f: Tensor, tangents: Tensor, rule: Rule) -> Tensor:
+        return self.loaded.push_forward(f, tangents, rule)
+
+    def batch_sums(self, *args: Any) -> Sums:
+        return self.loaded.batch_sums(*args)
+
+    def tensors(self) -> list[Tensor]:
+        return self.loaded.tensors()
 
     def in_basis(self, inverse: Tensor | None, transform: Tensor | None) -> Section:
         return self.loaded.in_basis(inverse, transform)

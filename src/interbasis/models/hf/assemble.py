@@ -236,15 +236,16 @@ class Assembly:
 def entrance(model: ModelParts, k: int) -> str:
     """Name of the node layer where block k begins; after the last block, that of the end."""
     if k < len(model.blocks):
-        return f"{'attn_in' if model.blocks[k].norm1 is None else 'ln1'}.{k}"
+        return f"{'ln1' if model.begins_with_norm else 'attn_in'}.{k}"
     return "unembed" if model.norm is None else "ln_final"
 
 
 def block_sections(model: ModelParts, k: int) -> tuple[Section, ...]:
     """Sections of one block."""
-    weight = model.blocks[k].attention.out.weight
+    block = model.blocks[k]
+    weight = block.attention.out.weight
     assembly = Assembly(weight, weight.shape[0], entrance(model, k))
-    assembly.block(model.blocks[k], k, entrance(model, k + 1))
+    assembly.block(block, k, entrance(model, k + 1))
     return tuple(assembly.sections)
 
 

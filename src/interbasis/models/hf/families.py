@@ -20,7 +20,16 @@ from interbasis.base.errors import InterbasisError
 from interbasis.models.embedding import TokenEmbedding
 from interbasis.models.hf import parts
 from interbasis.models.hf.experts import is_mixture, mixture
-from interbasis.models.hf.parts import GENERAL, Affine, Branch, HeadNorms, ModelParts, Norm, TransformerBlock
+from interbasis.models.hf.parts import (
+    GENERAL,
+    Affine,
+    BlocksAsRead,
+    Branch,
+    HeadNorms,
+    ModelParts,
+    Norm,
+    TransformerBlock,
+)
 from interbasis.network.cores import AttentionShape, Elementwise, Gated, Rotary, ScoreBias
 
 TOKENS, LAYERS = "embed_tokens embed_in wte word_embeddings tokens_embed", "layers h blocks"
@@ -379,7 +388,7 @@ def _model(
     return ModelParts(
         model.config.model_type,
         TokenEmbedding(tokens, places, context=context, norm=norm),
-        [block(layer, k) for k, layer in enumerate(_part(body, LAYERS))],
+        BlocksAsRead(_part(body, LAYERS), block),
         None if last is None else Norm.from_module(last, tokens.shape[1]),
         Affine.from_module(_part(model, HEAD)).scaled(logits),
         getattr(model.config, "final_logit_softcapping", None),

@@ -18,7 +18,7 @@ from interbasis.models.hf.encoders import Head, from_encoder, is_encoder
 from interbasis.models.hf.families import FAMILIES
 from interbasis.models.hf.own_blocks import OwnEmbedding, network_of_blocks
 from interbasis.models.hf.parts import GENERAL, ModelParts
-from interbasis.models.hf.stored import StoredModel
+from interbasis.models.hf.stored import HalfModel, StoredModel
 from interbasis.models.matrices import change_matrices, changed_copy
 from interbasis.models.own_output import check_no_global_hooks, evaluation_mode, own_output
 from interbasis.network.cores import Experts
@@ -86,10 +86,14 @@ def from_hf(
         if _has_own_blocks(inner) and not output:
             network = network_of_blocks(inner, remake=remake)
             entrances = network.layers
+            _check(network, model)
+        elif not live and _is_half(inner):
+            network = HalfModel(inner, Path(name), _parts, _check).network(output, remake=remake)
+            entrances = _entrances(_parts(inner))
         else:
             parts = _parts(inner)
             network, entrances = assemble(parts, output, remake=remake), _entrances(parts)
-        _check(network, model)
+            _check(network, model)
     dtype: Dtype = "float64" if network.dtype == torch.float64 else "float32"
     return _cut(replace(network, build_dtype=dtype), blocks, entrances, output)
 
@@ -189,7 +193,7 @@ def _check(network: Network, model: Any) -> None:
     embedding: Any = network.prefix
     length = 8 if embedding.context is None else min(8, embedding.context)
     tokens = torch.arange(length, device=network.device)[None] * 7 % len(embedding.tokens)
-    half = any(p.is_floating_point() and p.element_size() < 4 for p in model.parameters())
+    half = _is_half(model)
     try:
         if half:
             outputs = own_output(transformer_lens.called_module(model), tokens, torch.float32)
@@ -212,6 +216,10 @@ def _check(network: Network, model: Any) -> None:
             f"{type(model).__name__} was read, but its logits are off by {error:.1e} of the largest, so "
             f"{reason}; {GENERAL}"
         )
+
+
+def _is_half(model: nn.Module) -> bool:
+    return any(p.is_floating_point() and p.element_size() < 4 for p in model.parameters())
 
 
 def _activations(network: Network) -> Iterator[nn.Module]:

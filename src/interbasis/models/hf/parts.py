@@ -1,8 +1,9 @@
 """Parts that a family names, in one form for all: norms, attention, MLPs, blocks, the whole model."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -359,18 +360,36 @@ class TransformerBlock:
     """Whether the norms after the branches are norms of x + branch (BART)."""
 
 
+class BlocksAsRead(Sequence[TransformerBlock]):
+    """Blocks that are read, and converted from half precision, whenever one is asked for."""
+
+    def __init__(self, layers: Sequence[nn.Module], read: Callable[[Any, int], TransformerBlock]):
+        self.layers, self.read = layers, read
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __getitem__(self, k: Any) -> Any:
+        return self.read(self.layers[range(len(self))[k]], k)
+
+
 @dataclass(frozen=True)
 class ModelParts:
     """Causal language model in parts."""
 
     family: str
     embedding: TokenEmbedding
-    blocks: list[TransformerBlock] = field(repr=False)
+    blocks: Sequence[TransformerBlock] = field(repr=False)
     norm: Norm | None
     unembedding: Affine
     cap: float | None = None
     """Logits are capped to cap · tanh(logit / cap)."""
     causal: bool = True
+
+    @cached_property
+    def begins_with_norm(self) -> bool:
+        """Whether blocks begin with a norm."""
+        return self.blocks[0].norm1 is not None
 
     @property
     def predicts_next(self) -> bool:

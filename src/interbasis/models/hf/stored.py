@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from interbasis.base.errors import Explained, InterbasisError
 from interbasis.models.hf.assemble import assemble, block_sections
-from interbasis.models.hf.parts import ModelParts
+from interbasis.models.hf.parts import BlocksAsRead, ModelParts
 from interbasis.network.network import Network, Section
 from interbasis.network.stored_section import StoredBlocks, StoredSection
 
@@ -58,16 +58,14 @@ class StoredModel:
 
     def network(self, output: bool, **about: Any) -> Network:
         """Network whose blocks stay in their files."""
-        blocks, sections = StoredBlocks(self._sections), []
         with self._loaded(None):
-            whole = self.parts(self.skeleton)
+            whole, sections = self.parts(self.skeleton), list[Section]()
+            blocks = StoredBlocks(partial(self._sections, whole))
             for k in range(len(whole.blocks)):
                 with self._loaded(k):
-                    block = self.parts(self.skeleton).blocks[k]
-                    parts = replace(whole, blocks=[*whole.blocks[:k], block, *whole.blocks[k + 1 :]])
-                    loaded = enumerate(block_sections(parts, k))
+                    loaded = enumerate(block_sections(whole, k))
                     sections += [StoredSection(section, blocks, k, number) for number, section in loaded]
-                    self._check_block(replace(whole, blocks=[block]), k)
+                    self._check_block(replace(whole, blocks=[whole.blocks[k]]), k)
         return assemble(whole, output, sections, **about)
 
     def _check_block(self, parts: ModelParts, k: int) -> None:
@@ -85,22 +83,18 @@ class StoredModel:
             if kinds:
                 config.layer_types = kinds
 
-    def _sections(self, k: int) -> tuple[Section, ...]:
+    def _sections(self, whole: ModelParts, k: int) -> tuple[Section, ...]:
         with torch.no_grad(), self._loaded(k):
-            return block_sections(self.parts(self.skeleton), k)
+            return block_sections(whole, k)
 
-    @property
+    @cached_property
     def _list(self) -> tuple[nn.Module, str]:
         """Parent and name of the list of blocks."""
-        count = self.skeleton.config.num_hidden_layers
-        for path, module in self.skeleton.named_modules():
-            if isinstance(module, nn.ModuleList) and len(module) == count:
-                parent, _, name = path.rpartition(".")
-                return self.skeleton.get_submodule(parent), name
-        raise InterbasisError(
-            f"{type(self.skeleton).__name__} has no list of {count} blocks, which could be loaded one at a "
-            f"time; {REMEDY}"
-        )
+        blocks = self.parts(self.skeleton).blocks
+        assert isinstance(blocks, BlocksAsRead)
+        path = next(path for path, module in self.skeleton.named_modules() if module is blocks.layers)
+        parent, _, name = path.rpartition(".")
+        return self.skeleton.get_submodule(parent), name
 
     @cached_property
     def _files(self) -> dict[str, Path]:
@@ -156,3 +150,11 @@ class StoredModel:
             raise InterbasisError(f"{self.folder} has no weights {name!r} in its safetensors files; {REMEDY}")
         with safe_open(self._files[stored], "pt") as file:
             return file.get_tensor(stored).clone()  # so that the file is let go of
+
+
+class HalfModel(StoredModel):
+    """A model in memory, in half precision, whose blocks are converted one at a time as they are used."""
+
+    @contextmanager
+    def _loaded(self, k: int | None) -> Iterator[None]:
+        yield
