@@ -11,6 +11,7 @@ from pages import README
 STORIES = README.parent.parent / "shared" / "data" / "tinystories-gpt-280k"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not STORIES.is_dir(), reason="the TinyStories GPT is not here")
 def test_a_first_look_is_a_page_with_labels_and_a_trace(tmp_path, cli):
     ended = cli("look", f"hf:{STORIES}", "--seconds", 4, "--out", tmp_path / "look", "--json")

@@ -40,7 +40,7 @@ def network():
     return interbasis.from_hf(random_model("gpt2"))
 
 
-@pytest.mark.parametrize("error", [0.2, 0.04])
+@pytest.mark.parametrize("error", [pytest.param(0.2, marks=pytest.mark.slow), 0.04])
 def test_the_error_is_reached_and_the_scheme_gives_the_same_bits(network, error):
     graph = build(network, tokens(120, 8), error=error).graph
     precision = graph.provenance.precision
@@ -71,6 +71,7 @@ def test_short_builds_and_other_models_are_exact_unless_asked(network, monkeypat
     assert not build(interbasis.from_torch(module), torch.randn(64, 4)).graph.config.sampled
 
 
+@pytest.mark.slow
 def test_long_builds_of_language_models_are_sampled_unless_exact(network, monkeypatch):
     monkeypatch.setattr(targets, "SHORT_SECONDS", 0.0)
     graph = build(network, tokens(120, 8)).graph
