@@ -101,13 +101,16 @@ def test_types_without_a_closed_form_have_a_section_for_each_block(kind, all_in_
     assert from_hf(model, "1").layers == ["block.1", "end"]
 
 
-def test_a_build_of_a_general_model_and_one_of_experts():
+def test_build_ablation_and_trace_of_a_general_model_and_one_of_experts():
     for kind in ("mamba2", "olmoe"):
         network = from_hf(tiny_model(kind), 0)
-        graph = build(network, tiny_tokens(), basis="lib").graph
-        assert all(edges.isfinite().all() for edges in graph.edges)
-        assert network.double().dtype == torch.float64
+        run = build(network, tiny_tokens(), basis="lib", exact=True)
+        assert all(edges.isfinite().all() for edges in run.graph.edges)
+        everything = {network.layers[-2]: torch.ones_like(run.graph.edges[-1]).bool()}
+        masked = run.masked_output(tiny_tokens(), edges=everything)
+        assert relative_error(masked, network(tiny_tokens())) <= 1e-6
     assert any(isinstance(section.core, Experts) for section in network.sections)
+    assert run.trace(sample=0, checks=1, method="gradient").trace.nodes
 
 
 def test_types_that_are_refused_say_why():

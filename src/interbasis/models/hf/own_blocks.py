@@ -84,11 +84,11 @@ class Hollow(nn.Module):
         self.run(tokens)
         stream = self.stand_ins[0].seen
         assert stream is not None
-        return stream
+        return stream.to(self.model.get_input_embeddings().weight.dtype)
 
     def logits(self, stream: Tensor) -> Tensor:  # [n, T, d] -> [n, T, vocabulary]
         tokens = self.neutral_tokens(stream.shape[0], stream.shape[1]).to(stream.device)
-        return self.run(tokens, stream).logits
+        return self.run(tokens, stream).logits.to(stream)
 
     def neutral_tokens(self, samples: int, positions: int) -> Tensor:
         padding = getattr(self.model.config, "pad_token_id", None)
@@ -133,7 +133,7 @@ class OwnBlock(nn.Module):
 
         args, kwargs = tree_map(fitted, self.calls.at(*x.shape[:2])[self.number])
         output = self.block(x, *args, **kwargs)
-        return output if isinstance(output, Tensor) else output[0]
+        return (output if isinstance(output, Tensor) else output[0]).to(x)  # some put out float32 always
 
 
 class OwnEmbedding(Prefix):

@@ -12,8 +12,6 @@ from interbasis.analysis.traces.records import Trace
 from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.show.difference_sentences import difference_findings
-from interbasis.show.difference_tables import difference_tables
 from interbasis.show.rows import EDGE_LIMIT, LayerRows, layer_rows, section_rows
 from interbasis.show.tables import ResultTable
 from interbasis.show.viewer import schema
@@ -159,6 +157,9 @@ def _effects(effects: Effects | MeanEffects) -> schema.PageEffects:
 
 
 def _difference(name: str, result: Difference) -> schema.PageDifference:
+    from interbasis.show.difference_sentences import difference_findings  # pages without one do without it
+    from interbasis.show.difference_tables import difference_tables
+
     tables = [part for part in difference_tables(result) if isinstance(part, ResultTable)]
     return schema.PageDifference(
         name=name,
