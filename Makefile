@@ -11,7 +11,7 @@ LENS := .venv-lens
 DICTIONARIES := .venv-dictionaries
 PROCESSES ?= 2
 
-.PHONY: demo test lint docs gallery bench slow lens dictionaries clean
+.PHONY: demo test lint lint-page docs gallery bench slow lens dictionaries clean
 
 demo: $(RUNS)  ## from a trained modular-addition transformer to its graph, a report and a page
 	@echo "Model: the modular-addition transformer that this project trained and ships"
@@ -26,6 +26,16 @@ lint: $(READY)  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	@if command -v npm > /dev/null; then $(MAKE) --no-print-directory lint-page; \
+	else echo "npm is not installed: the page's JavaScript is not checked"; fi
+
+lint-page: node_modules/.ready  ## the page's JavaScript: biome and tsc, from npm
+	node_modules/.bin/biome lint --error-on-warnings
+	node_modules/.bin/tsc --project jsconfig.json
+
+node_modules/.ready: package.json  # two packages of fixed versions, which depend on nothing but their own binaries
+	npm install --silent --no-audit --no-fund --no-package-lock
+	touch node_modules/.ready
 
 docs: $(READY)  ## the documentation as a site, in build/site/index.html
 	$(BIN)/python tests/notebooks.py docs/notebooks/executed
@@ -76,4 +86,4 @@ $(READY): $(RUNS)
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) $(LENS) $(DICTIONARIES) runs/demo build/site
+	rm -rf node_modules $(VENV) $(LENS) $(DICTIONARIES) runs/demo build/site

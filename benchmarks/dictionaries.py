@@ -7,7 +7,8 @@
 MODEL-FOLDER holds a language model with tokens_train.uint16 and tokens_test.uint16. Every job is a file of
 FOLDER; the same command resumes, and several processes may work on one folder. Jobs that
 results/dictionaries.json holds are done; ``--collect`` adds those of FOLDER to it, ``--table`` prints all.
-``--keep`` stores the dictionaries, ``--directions`` prints what the leading directions of LIB's metric are.
+``--keep`` stores the dictionaries, ``--directions`` prints what the leading directions of LIB's metric are,
+``--positions`` how much of the variance is the position.
 Metrics that end in -centred: the mean of every position is subtracted from the activations first.
 """
 
@@ -212,6 +213,22 @@ class Study:
                 f"{along.mean(0).var() / along.var():.2f} of that by position"
             )
 
+    @torch.no_grad()
+    def positions(self) -> None:
+        """Print the share of the variance that lies between positions, without bias, from the ninth on."""
+        for layer in self.options.layers.split(","):
+            index, columns = self.place(layer)
+            parts = [self.network.activations_at(index, part)[:, 8:, columns] for part in self.test.split(10)]
+            x = torch.cat(parts).double()  # [windows, positions, d]
+            size = x.norm(dim=-1, keepdim=True)
+            counts = (size <= (self.norm_limit or torch.inf) * size.median()).double()
+            x = (x - (x * counts).sum((0, 1)) / counts.sum()) * counts
+            within = x - counts * x.sum(0) / counts.sum(0).clamp_min(1)
+            variance = within.square().sum() / (counts.sum() - counts.shape[1])
+            print(
+                f"{layer}: {1 - variance / (x.square().sum() / counts.sum()):.4f} of the variance by position"
+            )
+
     def loss(self, layer: str, error: Callable[[Tensor], Tensor]) -> float:
         """Test loss with an error added to a stream, a function of the stream."""
         index, columns = self.place(layer)
@@ -298,6 +315,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--blocks", help="LIB from this block to that, such as 15-29; default: all")
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--directions", action="store_true")
+    parser.add_argument("--positions", action="store_true")
     parser.add_argument("--collect", action="store_true")
     parser.add_argument("--table", action="store_true")
     return parser
@@ -307,6 +325,8 @@ def work_on(study: Study) -> None:
     """Do what the options ask for."""
     if study.options.collect:
         collect(study.out)
+    elif study.options.positions:
+        study.positions()
     elif study.options.directions:
         study.directions()
     elif study.options.table:

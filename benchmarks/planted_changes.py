@@ -3,9 +3,10 @@
     python benchmarks/planted_changes.py MODEL-FOLDER TOKENS --out FILE [--block 1] [--samples 4]
         [--context 96] [--dtype float32]
 
-Three models that differ from MODEL-FOLDER in one block, whose neighbours are measured with it: what one neuron reads, the query matrix of one head,
-and a rank-1 update of what the MLP reads. TOKENS is data as `interbasis build` takes it, without samples and
-context. Every result is a line of FILE; the same command resumes.
+Three models that differ from MODEL-FOLDER in one block, whose neighbours are measured with it: what one
+neuron reads, the query matrix of one head, and a rank-1 update of what the MLP reads. TOKENS is data as
+`interbasis build` takes it, without samples and context. Every result is a line of FILE; the same command
+resumes.
 """
 
 import argparse

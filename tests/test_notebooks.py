@@ -4,7 +4,7 @@ import pytest
 
 from notebooks import EXAMPLES, code_cells, execute, read
 
-NAMES = ("1-digits", "2-language-model", "3-one-prompt", "4-modular-addition")
+NAMES = ("1-digits", "2-language-model", "3-one-prompt", "4-modular-addition", "5-dictionaries")
 LONG = "4-modular-addition"
 MAX_TEXT = 1500
 """Characters of the text of a value: no screens of numbers."""

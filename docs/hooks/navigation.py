@@ -12,7 +12,8 @@ CHILDREN = {
         "results/ablations", "results/stored_graphs", "results/reproduction_modadd",
         "results/reproduction_cifar10", "results/tinystories", "results/cifar10_features",
         "results/cifar10_conv", "results/real_models", "results/smollm2",
-        "results/known", "results/dictionaries", "results/float32", "results/benchmarks",
+        "results/known", "results/dictionaries", "results/float32", "results/calibration",
+        "results/benchmarks",
     ],
 }  # fmt: skip
 """Pages below a page; those in a folder of the same name follow, whether named here or not."""

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import os
 import re
 import shlex
 import subprocess
@@ -30,7 +31,7 @@ def test_build_writes_a_run_and_show_reads_it(cli, small_addition, tmp_path):
     assert code == 0
     assert "Node layers" in shown
     graph = load(tmp_path / "run")
-    assert graph.provenance.model == f"modadd:{small_addition}"
+    assert graph.provenance.model == f"modadd:{os.path.relpath(small_addition)}"
     assert graph.provenance.samples["data"] == 36
 
 

@@ -31,7 +31,13 @@ def root_mean_square(values: list[torch.Tensor]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    "scheme", [{}, {"edge_group": "positions"}, {"edge_group": "positions", "edge_positions": 4}], ids=str
+    "scheme",
+    [
+        {},
+        {"edge_group": "positions"},
+        pytest.param({"edge_group": "positions", "edge_positions": 4}, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_errors_of_edges_are_those_against_exact_edges_between_the_same_features(network, data, scheme):
     """Root mean square over seeds, section by section: reported within 25 % of actual, no bias of Ê²."""
@@ -53,7 +59,7 @@ def test_errors_of_edges_are_those_against_exact_edges_between_the_same_features
         assert z.square().mean() < 2.5, k
 
 
-@pytest.mark.parametrize("queries", [None, 4])
+@pytest.mark.parametrize("queries", [pytest.param(None, marks=pytest.mark.slow), 4])
 def test_errors_of_eigenvalues_are_those_against_an_exact_build(network, data, queries):
     settings = {"edge_method": None, "dtype": "float64", "norm_limit": 0}
     exact = build(network, data, **settings).graph.layers

@@ -16,6 +16,7 @@ from interbasis.graph.costs import Cost, Pilot, Scheme
 from interbasis.graph.settings import BuildTarget
 from interbasis.graph.store import graph_digest, load
 from interbasis.run import target as targets
+from interbasis.show.viewer.payload import run_payload
 
 pytest.importorskip("transformers")
 from tiny_models import random_model, tokens
@@ -39,7 +40,7 @@ def network():
     return interbasis.from_hf(random_model("gpt2"))
 
 
-@pytest.mark.parametrize("error", [0.2, 0.04])
+@pytest.mark.parametrize("error", [pytest.param(0.2, marks=pytest.mark.slow), 0.04])
 def test_the_error_is_reached_and_the_scheme_gives_the_same_bits(network, error):
     graph = build(network, tokens(120, 8), error=error).graph
     precision = graph.provenance.precision
@@ -70,6 +71,7 @@ def test_short_builds_and_other_models_are_exact_unless_asked(network, monkeypat
     assert not build(interbasis.from_torch(module), torch.randn(64, 4)).graph.config.sampled
 
 
+@pytest.mark.slow
 def test_long_builds_of_language_models_are_sampled_unless_exact(network, monkeypatch):
     monkeypatch.setattr(targets, "SHORT_SECONDS", 0.0)
     graph = build(network, tokens(120, 8)).graph
@@ -163,6 +165,8 @@ def test_a_run_is_replayed_opened_and_refined(folder, cli):
     assert cli(*command(folder, "--error", "20%", "--out", run)).code == 0
     assert graph_digest(run) == first
     assert "Asked for: 20.00%" in " ".join(cli("show", run).out.split())
+    assert cli("report", run, "--out", folder / "report").code == 0
+    assert run_payload(run).about.settings["edge_samples"] is not None
     assert cli("ablate", run, "--metric", "cross_entropy", "--tolerance", "10").code == 0
     assert load_result(run, AblationResult) is not None
     assert cli("build", "--config", run, "--error", "3%", "--out", run).code == 0

@@ -8,11 +8,11 @@ import torch
 
 import interbasis
 from interbasis.analysis.stages.ablate import AblationResult
+from interbasis.analysis.stages.trace import TraceResult
 from interbasis.base.records import MAX_FIELD_SHOWN, Record
 from interbasis.show import figures
 from interbasis.show.report.record import read_runs
-from interbasis.show.result_tables import result_tables
-from interbasis.show.tables import ResultTable
+from interbasis.show.tables import ResultTable, result_tables
 from small_runs import classifier
 
 MAX_REPR = 900
@@ -42,6 +42,14 @@ def test_every_result_has_a_short_text_and_its_tables(results):
         tables = [part for part in result_tables(result) if isinstance(part, ResultTable)]
         assert shown.count("<table") == len(tables) > 0
         assert "tensor(" not in shown + repr(result)
+
+
+def test_a_trace_is_a_picture_above_its_table(results):
+    trace = next(result for result in results if isinstance(result, TraceResult))
+    assert trace._repr_html_().index('src="data:image/png;base64,') < trace._repr_html_().index("<table")
+    figure = figures.trace_graph(trace.trace, top=2)
+    words = [text.get_text() for text in figure.axes[0].texts]
+    assert sum(word.startswith("#") for word in words) <= 2 * len(trace.trace.layers)
 
 
 def test_cells_of_a_table_are_those_of_the_terminal_and_escaped(results):

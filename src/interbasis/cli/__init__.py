@@ -21,7 +21,7 @@ from rich.markup import escape
 from interbasis.base.version import VERSION
 
 COMMANDS = {
-    "First steps": ("demo", "doctor", "families"),
+    "First steps": ("demo", "look", "doctor", "families"),
     "From a model to its graph": ("show", "plan", "build", "shards", "merge"),
     "More features than dimensions": ("dictionary",),
     "What matters": ("ablate", "curves", "modules"),
@@ -31,7 +31,6 @@ COMMANDS = {
 """In groups, in the order of work; command NAME is the function NAME in the module NAME."""
 RESUMING = {
     "demo", "build", "ablate", "features", "controls", "yardstick", "diff", "dictionary train",
-    "dictionary describe",
 }  # fmt: skip
 """Commands that resume when they are run again."""
 PLUGINS = "interbasis.commands"

@@ -1,12 +1,12 @@
 """`interbasis build`: from a model to a run."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from interbasis.base.errors import InterbasisError
-from interbasis.base.records import Record
+from interbasis.base.records import Method, Record
 from interbasis.cli import common
 from interbasis.compute.team import Resources
 from interbasis.graph.settings import SAMPLING, BuildRequest, parse_fraction, parse_seconds
@@ -16,6 +16,8 @@ class BuildOptions(BuildRequest):
     """Everything that decides the graph, except the model, which is the command's argument."""
 
     model: Annotated[str, Parameter(parse=False)] = ""
+    edge_method: Literal[Method, "none"] | None = "gradient"  # type: ignore[assignment]
+    """How integrated gradients are computed; none builds no edges."""
     exact: Annotated[bool, common.flag("Sample nothing.")] = False
 
 
@@ -73,7 +75,9 @@ def chosen_settings(model: str | None, options: BuildOptions | None) -> dict[str
 def build(
     model: Annotated[
         str | None,
-        Parameter(help="modadd[:PATH], mlp:PATH, hf:FOLDER-OR-HUB-ID or python:MODULE:FUNCTION."),
+        Parameter(
+            help="modadd[:PATH], cifar10-conv[:PATH], mlp:PATH, hf:FOLDER-OR-HUB-ID, python:MODULE:FUNCTION."
+        ),
     ] = None,
     /,
     *,

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from interbasis.base.errors import InterbasisError
 from interbasis.cli import common
 from interbasis.cli.build import BuildOptions, chosen_settings
 from interbasis.graph.costs import PlanRequest
@@ -33,6 +34,8 @@ def plan(
     from interbasis.show.result_tables import plan_tables
 
     asked = requested(chosen_settings(model, options))
+    if asked.dictionary:
+        raise InterbasisError("builds between dictionaries are not planned for; leave out --dictionary")
     prepared = prepare(asked)
     config = with_network_defaults(prepared.network, asked.settings)
     network = computing_network(prepared.network, config, device)

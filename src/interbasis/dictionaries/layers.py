@@ -119,9 +119,10 @@ class DictionaryLayer:
 
     @property
     def _stream(self) -> slice:
-        if isinstance(self.dictionary, LibBasis):
-            return slice(self.section.source.first_coordinate, self.section.source.width)
-        return slice(*self.section.columns_read)
+        first, end = self.section.columns_read
+        if first == end or isinstance(self.dictionary, LibBasis):  # a linear section has no read-outs
+            first, end = self.section.source.first_coordinate, self.section.source.width
+        return slice(first, end)
 
     @property
     def _output(self) -> slice:

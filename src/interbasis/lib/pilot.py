@@ -18,6 +18,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from interbasis.base.devices import near_sums
 from interbasis.compute.executor import Clock, Executor
 from interbasis.data.batches import Batches
 from interbasis.graph.costs import Cost, Pilot, Scheme
@@ -25,9 +26,11 @@ from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.precision import edge_error, eigenvalue_error
 from interbasis.graph.settings import JACOBIAN_GROUPS, BuildConfig
 from interbasis.lib.bases import BASES
+from interbasis.lib.bases.principal import last_layer
 from interbasis.lib.build import fit_bases
 from interbasis.lib.build_data import BuildData
 from interbasis.lib.counted_tokens import CountedTokens
+from interbasis.lib.covariance import Covariance
 from interbasis.lib.edge_inputs import samples_positions
 from interbasis.lib.edges import EdgeSettings, EdgesPass
 from interbasis.lib.survey import MAX_TOKENS, survey
@@ -75,7 +78,7 @@ def run_pilot(network: Network, data: BuildData, config: BuildConfig) -> Pilot:
         _SectionPilot(network, members, activations[members[len(members) // 2]], counted, config)
         for members in _kinds(network.sections).values()
     ]
-    tokens = min(MAX_TOKENS, positions * len(data.data))
+    surveyed = min(MAX_TOKENS, positions * len(data.data)) / positions  # samples
     jacobians = _all_sections([kind.jacobians for kind in kinds], forward * (1 / count))
     gram = sum((kind.gram for kind in kinds), Cost())
     jacobians[1:] = [scheme.model_copy(update={"fixed": gram * JACOBIAN_GROUPS}) for scheme in jacobians[1:]]
@@ -87,7 +90,7 @@ def run_pilot(network: Network, data: BuildData, config: BuildConfig) -> Pilot:
         positions=positions,
         forward=forward * (1 / count),
         statistics=sum((kind.statistics for kind in kinds), Cost()),
-        fixed=sum((kind.fixed for kind in kinds), surveying() * (tokens / (positions * count))),
+        fixed=sum((kind.fixed for kind in kinds), surveying() + forward * max(0.0, surveyed / count - 1)),
         jacobians=tuple(jacobians),
         edges=tuple(edges),
         seconds=_since(start),
@@ -145,18 +148,23 @@ class _SectionPilot:
         self._executor = Executor(alone)
         self._data, self._count, self._times = Batches(f), len(f), len(members)
         self._counted, self._section, self._index = replace(counted, limits=limits), section, index
-        last = index + 1 == len(network.sections)
-        self._config = config.model_copy(
-            update=UNSAMPLED | ({} if last else {"rotate_last": True}) | {"isolate_largest": False}
-        )
+        self._config = config.model_copy(update=UNSAMPLED | {"isolate_largest": False})
+        self._end = None
+        if index + 1 < len(network.sections):  # the last layer is part of the section before it
+            rows = near_sums(section(f)[..., section.target.first_coordinate :].flatten(0, 1))
+            self._end = last_layer(section.target, Covariance.from_rows(rows, True), True)
         clock, layers = self._fit(self._config)
         self._layers = layers
         self.statistics = self._cost(clock, "statistics")
         self.fixed = self._cost(clock, "bases") * self._count
         self.gram, exact = Cost(), self._cost(clock, "Jacobians")
         if not isinstance(section.core, PassCore):
-            self.gram = exact * self._count
-            self.fixed += self.gram
+            gram = exact * self._count
+            sampled = max(
+                (k for k, s in enumerate(network.sections) if isinstance(s.core, PassCore)), default=0
+            )
+            self.gram = gram * (sum(k < sampled for k in members) / len(members))
+            self.fixed += gram
             exact = Cost()
         self.jacobians = list(self._jacobians(exact))
         self.edges = [] if config.edge_rule is None else list(self._edges())
@@ -169,7 +177,8 @@ class _SectionPilot:
     def _fit(self, config: BuildConfig) -> tuple[Clock, list[LayerBasis]]:
         executor = replace(self._executor, clock=Clock(), caches={})
         data = BuildData(self._data, self._data, self._data)
-        return executor.clock, fit_bases(Window(executor, data, self._counted, self._index), config)[0]
+        window = Window(executor, data, self._counted, self._index, self._end)
+        return executor.clock, fit_bases(window, config)[0]
 
     def _jacobians(self, exact: Cost) -> Iterator[Scheme]:
         """Exact Jacobians, then averages over drawn samples with all queries and with some."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
@@ -23,6 +23,7 @@ from interbasis.analysis.dictionaries.trace import DictionaryTrace, trace_prompt
 from interbasis.analysis.dictionaries.workspace import DictionaryWorkspace
 from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.analysis.stages.steer import SteerRequest, SteerResult
+from interbasis.analysis.stored_results import load_named
 from interbasis.base.errors import InterbasisError
 from interbasis.base.files import check_writable, make_folder
 from interbasis.base.progress import Progress, progress_bar
@@ -46,6 +47,9 @@ from interbasis.graph.store import check_is_free
 from interbasis.network.network import Network
 from interbasis.run.execution import Execution
 from interbasis.run.named_build import prepare
+
+if TYPE_CHECKING:
+    from interbasis.show.html import HtmlPage
 
 UNUSED = (
     "basis", "rotate_last", "threshold", "relative_threshold", "jacobian_sources", "jacobian_queries",
@@ -387,18 +391,34 @@ class DictionaryRun(DictionaryWorkspace):
         with self.working("check"):
             return check_all_edges(self, data, count)
 
-    def to_html(self, file: str | Path) -> Path:
-        """Write a saved run as one HTML page that works from disk, with all its results.
+    @overload
+    def to_html(self, file: None = None) -> "HtmlPage": ...
+
+    @overload
+    def to_html(self, file: str | Path) -> Path: ...
+
+    def to_html(self, file: str | Path | None = None) -> "HtmlPage | Path":
+        """Show the graph as a page, or write it as one HTML file that works from disk, with all its results.
 
         Args:
-            file: The file; an older one is replaced.
+            file: The file; an older one is replaced. Default: no file is written.
 
         Returns:
-            The file.
+            The file, or a page that a notebook shows.
         """
-        from interbasis.show.viewer import write_page
+        from interbasis.show.dictionaries.page import graph_html
+        from interbasis.show.html import HtmlPage
+        from interbasis.show.viewer.page import write_html
 
-        return write_page([self._saved()], file)
+        traces = [result for result in self.results.values() if isinstance(result, DictionaryTrace)]
+        if self.folder is not None:
+            traces = list(load_named(self.folder, DictionaryTrace, digest=self.digest).values())
+        page = graph_html(self.graph, self.stored(DescriptionsResult), traces)
+        return HtmlPage(repr(self.graph), page) if file is None else write_html(page, Path(file))
+
+    def _repr_html_(self) -> str:
+        """The graph as a page inside a notebook."""
+        return self.to_html()._repr_html_()
 
     def report(self, out: str | Path) -> Path:
         """Write a report on a saved run: its numbers, and what may be claimed from them."""

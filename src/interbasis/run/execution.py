@@ -16,6 +16,7 @@ from interbasis.compute.locks import building
 from interbasis.compute.shards import RoundFinishedError, Shards
 from interbasis.compute.team import ALONE, Resources, Team, team_checkpoints
 from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.named_sources import relative_name, with_relative_names
 from interbasis.graph.settings import SAMPLING, BuildConfig, BuildRequest, BuildTarget
 from interbasis.lib.build import build, with_network_defaults
 from interbasis.lib.build_data import BuildData
@@ -52,8 +53,9 @@ class Execution:
 
     @property
     def names(self) -> dict[str, object]:
-        """Fields of the provenance that say what the build was asked for by name."""
-        names: dict[str, object] = {"model": self.model, "request": self.request}
+        """Fields of the provenance that say what the build was asked for by name, without absolute paths."""
+        request = self.request and with_relative_names(self.request)
+        names: dict[str, object] = {"model": relative_name(self.model), "request": request}
         if self.request is not None and self.folder is not None:
             names["working_folder"] = os.path.relpath(os.curdir, self.folder)
         return names
@@ -103,8 +105,11 @@ def _build(
     def named(graph: InteractionGraph) -> InteractionGraph:
         decided = graph.config.model_dump(include=set(SAMPLING)) | {"error": None, "time": None}
         decided["exact"] = not graph.config.sampled
-        request = execution.request and execution.request.model_copy(update=decided)
-        names = execution.names | {"request": request, "precision": decision.reached(graph)}
+        names = execution.names
+        request = names["request"]
+        if isinstance(request, BuildRequest):
+            names["request"] = request.model_copy(update=decided)
+        names |= {"precision": decision.reached(graph)}
         return replace(graph, provenance=graph.provenance.model_copy(update=names))
 
     def keep(graph: InteractionGraph) -> None:

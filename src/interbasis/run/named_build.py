@@ -57,7 +57,8 @@ def build_by_name(
     resources = resources or Resources()
     prepared = prepare(request, resources.bytes, team)
     network, resolved = prepared.network, prepared.request
-    wanted = resolved if request.threads else resolved.model_copy(update={"threads": None})
+    wanted = with_relative_names(resolved)
+    wanted = wanted if request.threads else wanted.model_copy(update={"threads": None})
     if not overwrite and _is_run(folder, team):
         with working(folder, "build", team, alone=False):  # stages may go on with a run that is there
             built = _built_already(folder, wanted, network.fingerprint(), remedy)
@@ -132,7 +133,7 @@ def prepare(request: BuildRequest, memory: int | None = None, team: Team = ALONE
     specs = {"data": data.spec} | {
         name: other.spec for name, other in other_data.items() if other is not None
     }
-    resolved = with_relative_names(request.model_copy(update=specs | {"threads": torch.get_num_threads()}))
+    resolved = request.model_copy(update=specs | {"threads": torch.get_num_threads()})
     network = model.network.between(request.layers) if request.layers else model.network
     named = "classes" in split_options(data.spec)[1]
     known = data.classes if named or len(data.classes) == network.output_count else ()

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from interbasis.base.errors import InterbasisError
+from interbasis.graph.interaction_graph import Provenance
 from interbasis.graph.named_models import open_data
-from interbasis.graph.named_sources import DATA, NamedSources, located
+from interbasis.graph.named_sources import DATA, NamedSources, find_path, located
 from interbasis.graph.settings import SAMPLING, BuildRequest, BuildTarget
-from interbasis.graph.store import CONFIG, FORMAT, GraphHeader, read_header
+from interbasis.graph.store import CONFIG, FORMAT, read_origin
 from interbasis.graph.trust import require_same_data, require_trust, trust
 
 
@@ -53,23 +54,33 @@ def requested(
             raise InterbasisError("--trust is for the names that a run holds; add --config RUN")
         return make_request({**read, **settings})
     assert config is not None
-    run, values = config if config.is_dir() else config.parent, _header_values(read, config)
+    provenance, digest = read
+    run, values = config if config.is_dir() else config.parent, _request_values(provenance, config)
     if trusted:
         trust(run)
-    sources = NamedSources.from_provenance(read.provenance, read.tensors.sha256, run)
+    sources = NamedSources.from_provenance(provenance, digest, run)
+    dictionaries = (
+        [] if "dictionary" in settings else [n for n in sources.names if n.startswith("dictionary ")]
+    )
     open_by_name = [name for name in DATA if name not in settings and values.get(name)]
-    require_trust(run, sources, [*open_by_name, *([] if "model" in settings else ["request.model"])])
+    models = [] if "model" in settings else ["request.model"]
+    require_trust(run, sources, [*open_by_name, *models, *dictionaries])
     for name in [*open_by_name, *([] if "model" in settings else ["model"])]:
         values[name] = located(values[name], sources.folder)
+    if dictionaries:
+        entries = (entry.partition("=") for entry in values["dictionary"])
+        values["dictionary"] = [
+            f"{place}={find_path(path, sources.folder) or path}" for place, _, path in entries
+        ]
     for name in open_by_name if same_data else ():
-        require_same_data(open_data(values[name]), read.provenance, run, kind=name)
+        require_same_data(open_data(values[name]), provenance, run, kind=name)
     if any(settings.get(name) is not None for name in BuildTarget.model_fields):  # it decides what is sampled
         values = {name: value for name, value in values.items() if name not in (*SAMPLING, "exact")}
     return make_request({**values, **settings})
 
 
-def _header_values(header: GraphHeader, run: Path) -> dict[str, Any]:
-    request = header.provenance.request
+def _request_values(provenance: Provenance, run: Path) -> dict[str, Any]:
+    request = provenance.request
     if request is None:
         raise InterbasisError(f"{run} was built from Python and does not name its model and data")
     # all tokens counted, and nothing was sampled, in runs that do not say
@@ -77,10 +88,10 @@ def _header_values(header: GraphHeader, run: Path) -> dict[str, Any]:
     return values | request.model_dump(include=request.model_fields_set)
 
 
-def _read(path: Path) -> dict[str, Any] | GraphHeader:
-    """Values of a file of settings, or the header of a run, named by its folder or its config.json."""
+def _read(path: Path) -> dict[str, Any] | tuple[Provenance, str]:
+    """Values of a file of settings, or the origin of a run, named by its folder or its config.json."""
     if path.is_dir():
-        return read_header(path)
+        return read_origin(path)
     if not path.is_file():
         raise InterbasisError(
             f"expected a config in TOML, YAML or JSON, or a run, at {path}, but there is no such file"
@@ -98,7 +109,7 @@ def _read(path: Path) -> dict[str, Any] | GraphHeader:
         return values
     if path.name != CONFIG:
         raise InterbasisError(f"{path} is the {CONFIG} of a run; name the run's folder")
-    return read_header(path.parent)
+    return read_origin(path.parent)
 
 
 def _parse(path: Path) -> Any:

@@ -60,6 +60,8 @@ def shard_jobs(request: BuildRequest, out: Path, shards: int) -> ShardJobs:
     """
     if shards < 1:
         raise InterbasisError(f"expected at least one shard, received {shards}")
+    if request.dictionary:
+        raise InterbasisError("a graph between dictionaries is not built in shards; leave out --dictionary")
     network = open_model(request.model).network
     network = network.between(request.layers) if request.layers else network
     job = shlex.join([*_command(request), "--out", str(out), "--shard", f"{NUMBER}/{shards}"])

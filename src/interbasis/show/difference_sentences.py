@@ -43,7 +43,7 @@ def difference_findings(result: Difference) -> Iterator[str]:
         f"; the next, {result.sections[others[0]].name}, adds {_share(arising[others[0]])}" if others else ""
     )
     yield words["leading"].format(
-        section=section.name, arising=_share(arising[leading]), layer=layer, next=following
+        section=section.name, arising=_part(arising[leading]), layer=layer, next=following
     )
     changed = [row for row in result.sections.values() if row.changed]
     yield words["shares"].format(
@@ -54,14 +54,16 @@ def difference_findings(result: Difference) -> Iterator[str]:
     last = result.layers[names[-1]]
     yield words["end"].format(
         layer=names[-1],
-        total=_share(last.total),
+        total=_part(last.total),
         arising=_share(last.arising),
         passed=_share(last.passed_on),
     )
     if section.heads:
         head = section.heads[0]
         paths = {path: _share(getattr(head, path)) for path in ("total", "value", "key", "query")}
-        yield words["head"].format(section=section.name, head=head.head, **paths)
+        yield words["head"].format(
+            section=section.name, head=head.head, **paths | {"total": _part(head.total)}
+        )
     if section.reading_directions:
         direction = section.reading_directions[0]
         yield words["reading"].format(
@@ -130,3 +132,8 @@ def _range(values: list[float]) -> str:
 def _share(value: float) -> str:
     """A share as text; more than all of it as a multiple."""
     return f"{100 * value:.3g} %" if value < 1 else f"{value:.3g} times"
+
+
+def _part(value: float) -> str:
+    """The same before the words for what it is a share of."""
+    return _share(value) + (" of" if value < 1 else "")

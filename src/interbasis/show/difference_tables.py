@@ -4,8 +4,7 @@ import math
 
 from interbasis.analysis.differences.records import ChangedDirection, Difference, DifferenceSeries, Share
 from interbasis.analysis.features.records import TokenExample
-from interbasis.show.result_tables import Parts, result_tables
-from interbasis.show.tables import ResultTable
+from interbasis.show.tables import Parts, ResultTable, result_tables
 
 HEADS_SHOWN = 8
 """Heads shown, those that changed most."""

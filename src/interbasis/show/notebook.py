@@ -1,15 +1,19 @@
 """Results inside a notebook: the tables that a terminal prints, pictures of examples, the page of a graph."""
 
+from base64 import b64encode
+
 from markupsafe import Markup
 
 from interbasis.analysis.features.records import FeatureExamples
+from interbasis.analysis.stages.trace import TraceResult
 from interbasis.analysis.workspace import Workspace
 from interbasis.base.records import Record
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.show import difference_tables, yardstick_tables  # noqa: F401  (they register their tables)
+from interbasis.show import difference_tables, result_tables, tables, yardstick_tables  # noqa: F401  (they register)
+from interbasis.show.dictionaries import tables as dictionary_tables  # noqa: F401
+from interbasis.show.figures import trace_graph
+from interbasis.show.figures.style import png
 from interbasis.show.html import render
-from interbasis.show.result_tables import result_tables
-from interbasis.show.tables import ResultTable
 from interbasis.show.viewer import run_page
 
 
@@ -19,8 +23,19 @@ def html(value: Record | InteractionGraph) -> str:
         return run_page(Workspace(graph=value))._repr_html_()
     if isinstance(value, FeatureExamples):
         return render('{% include "examples.html" %}', examples=value)
+    picture = (
+        f'<img alt="trace" style="max-width: 100%" src="{_drawn(value)}">'
+        if isinstance(value, TraceResult)
+        else ""
+    )
     parts = [
-        Markup(part.to_html()) if isinstance(part, ResultTable) else part.strip()
-        for part in result_tables(value)
+        Markup(part.to_html()) if isinstance(part, tables.ResultTable) else part.strip()
+        for part in tables.result_tables(value)
     ]
-    return render('{% include "notebook.html" %}', parts=[part for part in parts if part])
+    return render('{% include "notebook.html" %}', parts=[Markup(picture), *(part for part in parts if part)])
+
+
+def _drawn(result: TraceResult) -> str:
+    """Address of a picture of a trace, with the picture inside."""
+    picture = b64encode(png(trace_graph(result.trace))).decode("ascii")
+    return f"data:image/png;base64,{picture}"

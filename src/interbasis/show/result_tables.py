@@ -3,7 +3,6 @@
 import math
 import tomllib
 from collections.abc import Iterable, Sequence
-from functools import singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +19,12 @@ from interbasis.analysis.stages.trace import TraceResult
 from interbasis.analysis.summary import LayerSummary, RunSummary, SectionSummary
 from interbasis.analysis.traces.records import Trace
 from interbasis.base.memory import format_bytes
-from interbasis.base.records import Record
 from interbasis.graph.costs import BuildPlan
 from interbasis.graph.interaction_graph import Carrier, LargestDirection
 from interbasis.graph.precision import Precision
 from interbasis.models.hf.families_table import FamiliesTable, Way
 from interbasis.network.summary import NetworkSummary
-from interbasis.show.tables import MISSING, Cell, ResultTable
+from interbasis.show.tables import MISSING, Cell, Parts, ResultTable, result_tables
 
 if TYPE_CHECKING:
     from interbasis.compute.shards import RoundMerged, ShardJobs, ShardWritten
@@ -46,15 +44,6 @@ TEXTS: dict[str, str] = tomllib.loads(
     (Path(__file__).parent / "result_texts.toml").read_text(encoding="utf-8")
 )
 """Notes below the tables, and lines between them."""
-
-Parts = list[str | ResultTable]
-
-
-@singledispatch
-def result_tables(result: Record) -> Parts:
-    """Tables of any result; of a record without tables of its own, a row for every field."""
-    rows = [(name, repr(value)) for name, value in result.__repr_args__()]
-    return [ResultTable.from_cells(type(result).__name__, ("field", "value"), rows, text=("value",))]
 
 
 @result_tables.register
@@ -422,8 +411,9 @@ def _node_table(trace: Trace) -> ResultTable:
             node.name, repr(texts[node.position])[1:-1], node.activation, _percent(node.influence),
             f"{node.effect:+.3g}", *changes, node.label,
         ))  # fmt: skip
-    head = ("node", "token", "activation", "influence", "effect", "predicted", "measured", "what it is")
-    return ResultTable.from_cells("", head, rows, TEXTS["trace"], text=("token", "what it is"))
+    place = "token" if any(token.token is not None for token in trace.tokens) else "position"
+    head = ("node", place, "activation", "influence", "effect", "predicted", "measured", "what it is")
+    return ResultTable.from_cells("", head, rows, TEXTS["trace"], text=(place, "what it is"))
 
 
 @result_tables.register

@@ -9,6 +9,7 @@ a block of `name: value` lines.
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import singledispatch
 
 from rich import box
 from rich.cells import cell_len
@@ -17,6 +18,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from interbasis.base.messages import clear_line, printable
+from interbasis.base.records import Record
 
 Cell = str | int | float | None
 """Text is shown as it is, a number with thousands separated or three digits, None as a dash."""
@@ -148,6 +150,17 @@ class ResultTable:
                 if cell:
                     yield Text(f"{column.name}: {cell}".removeprefix(": "), overflow="fold")
         yield Text("")
+
+
+Parts = list[str | ResultTable]
+"""Lines and tables, in the order in which they are shown."""
+
+
+@singledispatch
+def result_tables(result: Record) -> Parts:
+    """Tables of any result; of a record without tables of its own, a row for every field."""
+    rows = [(name, repr(value)) for name, value in result.__repr_args__()]
+    return [ResultTable.from_cells(type(result).__name__, ("field", "value"), rows, text=("value",))]
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:

@@ -12,8 +12,7 @@ from interbasis.analysis.yardstick.records import (
     RankCurve,
     YardstickResult,
 )
-from interbasis.show.result_tables import Parts, result_tables
-from interbasis.show.tables import MISSING, Cell, ResultTable
+from interbasis.show.tables import MISSING, Cell, Parts, ResultTable, result_tables
 
 SHARES_SHOWN = (0.25, 0.5, 0.75)
 """Shares of the directions at which rises are shown."""

@@ -73,7 +73,7 @@ def _collect(task: Task[J]) -> Reproduction[J]:
     jobs = tuple(result for _, result in results if result is not None)
     r = Reproduction[J](
         task=plan.task,
-        date=datetime.now(UTC).strftime("%-d %B %Y, %H:%M UTC"),
+        date=datetime.now(UTC).strftime("%-d %B %Y"),
         command=plan.command,
         out=str(plan.out),
         quick=plan.quick,

@@ -313,3 +313,21 @@ def test_lib_keeps_more_of_the_tinystories_model_than_pca(shared, cli):
     )  # fmt: skip
     excess = result.curve("pca", "ln1.2").rise_excesses[1]
     assert excess.low > 0.2  # 0.67 in the issue that asked for it
+
+
+def test_layers_alone_are_among_all_and_are_checked_before_any_work(made):
+    network, inputs, labels = made
+
+    class Unfitted:
+        name = "unfitted"
+
+        def fit(self, inputs: MethodInputs) -> Codes:
+            raise AssertionError("no work was to be done")
+
+    first, second = network.layers[:2]
+    with pytest.raises(InterbasisError, match=f"among all that are measured, received {second}; add them"):
+        yardstick(network, (inputs, labels), methods=[Unfitted()], layers=[first], alone=[second])
+    result = yardstick(
+        network, (inputs, labels), methods=("pca",), layers=[first, second], alone=[second], ranks=(2,)
+    )
+    assert [curve.place for curve in result.curves] == [second, ""]

@@ -159,6 +159,15 @@ def test_two_processes_give_the_same_graph(folder, tmp_path, cli, monkeypatch):
         assert torch.equal(tensor, two._tensors()[name]), name
 
 
+def test_a_graph_is_built_again_from_what_it_remembers(folder, cli, tmp_path):
+    again = cli("build", "--config", folder / "graph", "--out", tmp_path / "again")
+    assert again.code == 0, again.err
+    one, two = load_graph(folder / "graph"), load_graph(tmp_path / "again")
+    assert one.header.pairs == two.header.pairs
+    for name, tensor in one._tensors().items():
+        assert torch.equal(tensor, two._tensors()[name]), name
+
+
 def test_what_does_not_fit_is_refused_in_one_sentence(folder, cli, tmp_path):
     model, out = f"hf:{folder / 'model'}", tmp_path / "out"
     for arguments, message in (
@@ -166,6 +175,8 @@ def test_what_does_not_fit_is_refused_in_one_sentence(folder, cli, tmp_path):
         ([*build(folder), "--basis", "pca", "--out", out], "has no use for basis; leave out this setting"),
         ([*build(folder), "--memory", "1GB", "--out", out], "cannot be built with a limit on memory"),
         ([*build(folder), "--shard", "1/2", "--out", out], "is not built in shards"),
+        (["shards", *build(folder)[1:], "--shards", 2, "--out", out], "is not built in shards"),
+        (["plan", *build(folder)[1:]], "are not planned for"),
         (["build", model, "--dictionary", "ln1.0", "--out", out], "expected a dictionary as LAYER=PATH"),
         (["dictionary", "check", folder / "model", "--data", "x"], "is none; name one"),
         (["trace", folder / "graph", "--model", "modadd", "--prompt", "a"], "the weights differ"),

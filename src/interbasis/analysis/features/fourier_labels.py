@@ -46,6 +46,8 @@ MAX_BLOCK_VALUES = 2**23
 """Values of features that are transformed at once."""
 MAX_SHARE_DIFFERENCE = 0.01
 """cos(kx) and cos(ky) are one term where their shares differ by less."""
+ROUNDING = 1e-24
+"""Shares below this are rounding errors of float64."""
 
 
 def fourier(
@@ -142,7 +144,8 @@ class Spectrum:
     def labels(self, form: Form, terms: int) -> list[FourierLabel]:
         """The largest terms of every feature, in sums or products of cosines."""
         # the paper's rule, or the form whose largest term of two variables is larger
-        in_sums = self.prefers_sums() if form == "paper" else self.sums.amax(1) >= self.products.amax(1)
+        larger_sums = self.sums.amax(1) >= self.products.amax(1) - ROUNDING
+        in_sums = self.prefers_sums() if form == "paper" else larger_sums
         shares = torch.cat([self.single, torch.where(in_sums[:, None], self.sums, self.products)], dim=1)
         largest = shares.topk(min(terms, shares.shape[1]), dim=1)
         rows = zip(largest.values.tolist(), largest.indices.tolist(), in_sums.tolist(), strict=True)
@@ -152,7 +155,7 @@ class Spectrum:
                 terms=tuple(
                     self.term(feature, slot, share, sums)
                     for place, (share, slot) in enumerate(zip(values, slots, strict=True))
-                    if place == 0 or share > 0
+                    if place == 0 or share > ROUNDING
                 ),
             )
             for feature, (values, slots, sums) in enumerate(rows)

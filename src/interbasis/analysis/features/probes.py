@@ -115,6 +115,8 @@ def positions(source: Source, data: Data, progress: Progress = silent) -> GroupM
     return reduce(lambda earlier, later: later.merge(earlier), moments)
 
 
+MAX_DISTINCT_VALUES = 2**40
+"""Values between 0 and the largest that are told apart."""
 MAX_RANKED_VALUES = 2**22
 """Values that are ranked at once."""
 
@@ -124,7 +126,8 @@ def auroc(values: Tensor, positive: Tensor) -> Tensor:
 
         AUROC = (Σ ranks of positives − P(P + 1)/2) / (P · N).
 
-    The sign of a feature is arbitrary: 0.1 separates as well as 0.9 (see `separation`).
+    The sign of a feature is arbitrary: 0.1 separates as well as 0.9 (see `separation`). Values that differ by
+    less than 1e-12 of the feature's largest are equal: rounding separates no classes.
 
     Args:
         values: [samples, features].
@@ -144,6 +147,8 @@ def auroc(values: Tensor, positive: Tensor) -> Tensor:
         )
     if not values.isfinite().all():
         raise InterbasisError("AUROC is for finite values, but there are NaN or infinite ones")
+    largest = values.abs().amax(0).clamp_min(torch.finfo(torch.float64).tiny)
+    values = (values / largest * MAX_DISTINCT_VALUES).round()
     truth = (positive != 0).double()
     truth = truth[:, None] if truth.ndim == 1 else truth  # [n, A]
     positives = truth.sum(0)  # [A]

@@ -255,6 +255,7 @@ class MethodComparison:
 
     def result(self, model: str, identity: str, used: DataUsed, tested: DataUsed) -> YardstickResult:
         """Fit and measure all, and put the rows together."""
+        self.progress("layers", len(self.alone), len(self.alone))  # unknown ones are refused before any work
         subjects = self.subjects
         trained = subjects[0]
         for subject in subjects if "rank" in self.request.rows else ():
@@ -296,15 +297,20 @@ class MethodComparison:
         return chosen_places(self.network, self.request.layers)
 
     @cached_property
-    def plans(self) -> list[RankPlan]:
-        """Every place alone, then all together."""
+    def alone(self) -> list[CodedPlace]:
+        """Places that are replaced one by one."""
         alone = chosen_places(self.network, self.request.alone) if self.request.alone else self.places
         if missing := [place.name for place in alone if place not in self.places]:
             raise InterbasisError(
                 f"expected layers that are measured alone to be among all that are measured, received "
                 f"{', '.join(missing)}; add them to layers"
             )
-        plans = [RankPlan.from_request([place], self.request) for place in alone]
+        return alone
+
+    @cached_property
+    def plans(self) -> list[RankPlan]:
+        """Every place alone, then all together."""
+        plans = [RankPlan.from_request([place], self.request) for place in self.alone]
         if self.request.together and len({place.layer for place in self.places}) == len(self.places) > 1:
             plans.append(RankPlan.from_request(self.places, self.request))
         return plans

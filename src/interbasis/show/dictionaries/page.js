@@ -122,7 +122,7 @@ function drawNeighbours(layer, feature) {
   const rows = Math.max(before.length, after.length, 1);
   const height = 34 + 24 * rows, middle = 22 + 12 * rows;
   const svg = make("svg", { viewBox: `0 0 960 ${height}`, class: "wide", role: "img", "aria-label": "Neighbours of the feature" });
-  const side = (list, from, x, anchor, index, title) => {
+  const side = (list, x, anchor, index, title) => {
     if (!list.length) return;
     svg.append(make("text", { x, y: 14, "text-anchor": anchor, class: "soft" }, title));
     const largest = list[0].rms;
@@ -143,8 +143,8 @@ function drawNeighbours(layer, feature) {
       svg.append(line, node);
     });
   };
-  side(before, "in", 330, "end", layer - 1, layer > 0 ? `from ${layers[layer - 1].place}` : "");
-  side(after, "out", 630, "start", layer + 1, layer < pairs.length ? `to ${layers[layer + 1].place}` : "");
+  side(before, 330, "end", layer - 1, layer > 0 ? `from ${layers[layer - 1].place}` : "");
+  side(after, 630, "start", layer + 1, layer < pairs.length ? `to ${layers[layer + 1].place}` : "");
   svg.append(make("circle", { cx: 480, cy: middle, r: 16, fill: "var(--accent)" }));
   svg.append(make("text", { x: 480, y: middle + 34, "text-anchor": "middle" }, `#${feature}`));
   return svg;

@@ -12,6 +12,7 @@ from interbasis.show.figures.positions import position_profiles
 from interbasis.show.figures.required import required, required_shares
 from interbasis.show.figures.saving import save
 from interbasis.show.figures.shares import monosemanticity
+from interbasis.show.figures.traces import trace_graph
 
 __all__ = [
     "ablation_curves",
@@ -23,4 +24,5 @@ __all__ = [
     "required",
     "required_shares",
     "save",
+    "trace_graph",
 ]

@@ -21,7 +21,7 @@ SMALLEST_SHOWN = 1e-4
 
 @styled
 def difference_heat_map(series: DifferenceSeries) -> Figure:
-    """Two panels, section by step: the share of the outputs and of the Jacobian that differs.
+    """Two panels, section by step: share of the outputs and of the Jacobian that differs, blank where none.
 
     Args:
         series: Differences in the order of the steps.
@@ -29,7 +29,9 @@ def difference_heat_map(series: DifferenceSeries) -> Figure:
     Returns:
         The figure.
     """
-    sections = list(series.differences[0].sections)
+    known = list(series.differences[0].sections)
+    changed = [name for name in known if any(step.sections[name].changed for step in series.differences)]
+    sections = changed or known
     steps = _short_names(series.steps)
     figure = new_figure(WIDTH, 1.6 + 0.42 * len(sections))
     for panel, kind in zip(figure.subplots(2, 1, sharex=True), ("outputs", "jacobian"), strict=True):
@@ -41,7 +43,8 @@ def difference_heat_map(series: DifferenceSeries) -> Figure:
         largest = min(float(finite.max()), LARGEST_SHOWN) if finite.size else LARGEST_SHOWN
         lowest = max(float(finite.min()) if finite.size else largest, SMALLEST_SHOWN * largest)
         image = panel.imshow(
-            np.clip(np.nan_to_num(shares), lowest, largest), aspect="auto", interpolation="nearest",
+            np.ma.masked_where(~(shares > 0), np.clip(shares, lowest, largest)), aspect="auto",
+            interpolation="nearest",
             cmap="viridis", norm=LogNorm(lowest, largest if largest > lowest else 10 * lowest),
         )  # fmt: skip
         panel.set_yticks(range(len(sections)), [plain(name) for name in sections])
@@ -53,7 +56,7 @@ def difference_heat_map(series: DifferenceSeries) -> Figure:
     note(
         figure,
         "Each model against the one that it is compared with, both sections on the same input.",
-        "Log scale, up to 1.",
+        "Log scale, up to 1; sections that never differ are left out.",
     )
     return figure
 

@@ -46,10 +46,15 @@ class NotebookFigure(Figure):
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         """The figure in twice the resolution, and the width that it takes."""
-        file = BytesIO()
-        with rc_context(STYLE):
-            self.savefig(file, format="png", dpi=2 * SCREEN_DPI)
-        return file.getvalue(), {"width": round(self.get_figwidth() * SCREEN_DPI)}
+        return png(self), {"width": round(self.get_figwidth() * SCREEN_DPI)}
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as PNG, in twice the resolution of a screen."""
+    file = BytesIO()
+    with rc_context(STYLE):
+        figure.savefig(file, format="png", dpi=2 * SCREEN_DPI)
+    return file.getvalue()
 
 
 def new_figure(width: float = WIDTH, height: float = 2.6) -> Figure:

@@ -116,11 +116,12 @@ def read_runs(runs: Reportable | Sequence[Reportable]) -> list[ReportedRun]:
     counts = Counter(path.name for path in paths)
     reported = []
     for number, (run, folder) in enumerate(zip(listed, folders, strict=True), 1):
-        name = f"run {number}"
+        name = f"run {number}" if len(listed) > 1 else ""
         if folder is not None:
             path = folder.resolve()
             name = path.name if counts[path.name] == 1 else f"{path.parent.name}/{path.name}"
         read = read_results if isinstance(run, Workspace) else read_run
         record = read(run, max_traces=MAX_TRACES)  # type: ignore[arg-type]
+        name = name or record.graph.provenance.shown_model
         reported.append(ReportedRun(name, "" if folder is None else str(folder), record))
     return reported

@@ -91,15 +91,16 @@ def run_page(run: Workspace) -> HtmlPage:
 def write_run(run: Workspace, file: str | Path) -> Path:
     """Write the page of an open run, with its stored results or those in memory, as one file; atomically."""
     data = PageData(token=None, runs=(workspace_payload(run),))
-    return _write(_page(data, PageFiles.read()), Path(file))
+    return write_html(_page(data, PageFiles.read()), Path(file))
 
 
 def write_page(runs: Sequence[str | Path], file: str | Path) -> Path:
     """Write the page of one run, or of two side by side, as one file; atomically."""
-    return _write(runs_html(runs), Path(file))
+    return write_html(runs_html(runs), Path(file))
 
 
-def _write(page: str, file: Path) -> Path:
+def write_html(page: str, file: Path) -> Path:
+    """Write a page as one file; atomically."""
     if file.is_dir():
         raise InterbasisError(f"{file} is a folder; name the HTML file to write")
     make_folder(file.parent)

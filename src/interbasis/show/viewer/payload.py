@@ -12,8 +12,6 @@ from interbasis.analysis.traces.records import Trace
 from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.show.difference_sentences import difference_findings
-from interbasis.show.difference_tables import difference_tables
 from interbasis.show.rows import EDGE_LIMIT, LayerRows, layer_rows, section_rows
 from interbasis.show.tables import ResultTable
 from interbasis.show.viewer import schema
@@ -60,7 +58,10 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun
         sections=tuple(map(schema.PageSection.model_validate, section_rows(record, limit))),
         about=schema.PageAbout(
             **summary.model_dump(include={"samples", "seconds", "versions"}),
-            settings=graph.config.model_dump(mode="json"),
+            settings={
+                name: ", ".join(map(str, value)) if isinstance(value, list) else value
+                for name, value in graph.config.model_dump(mode="json").items()
+            },
             model_fingerprint=graph.provenance.model_fingerprint,
         ),
         ablation=ablation
@@ -156,6 +157,9 @@ def _effects(effects: Effects | MeanEffects) -> schema.PageEffects:
 
 
 def _difference(name: str, result: Difference) -> schema.PageDifference:
+    from interbasis.show.difference_sentences import difference_findings  # pages without one do without it
+    from interbasis.show.difference_tables import difference_tables
+
     tables = [part for part in difference_tables(result) if isinstance(part, ResultTable)]
     return schema.PageDifference(
         name=name,

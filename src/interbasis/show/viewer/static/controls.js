@@ -164,7 +164,7 @@ export class Controls {
     return el("fieldset", {}, el("legend", {}, title), children);
   }
 
-  slider(key, { label, min, max, step, to, from, show, hidden }) {
+  slider(key, { label, min, max, step, to, from, show, hidden = undefined }) {
     const output = el("output", {});
     const text = el("span", {});
     const input = el("input", {

@@ -82,7 +82,8 @@ function measuredSeries(runs, { source, target }) {
     .filter(({ points }) => points.length);
 }
 
-function sectionChart(series, { source, target }, words, [low, high]) {
+function sectionChart(series, { source, target }, words, scale) {
+  const [low, high] = scale;
   const largest = Math.max(...series.flatMap(({ points }) => points.map(({ kept }) => kept)), 2);
   const x = (kept) => MARGIN.left + (Math.log1p(kept) / Math.log1p(largest)) * (WIDE - MARGIN.left - MARGIN.right);
   const y = (value) => TALL - MARGIN.bottom - ((value - low) / (high - low || 1)) * (TALL - MARGIN.top - MARGIN.bottom);

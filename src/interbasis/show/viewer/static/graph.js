@@ -16,7 +16,12 @@ import { drawnEdges, visibleColumns, weigh } from "./visible.js";
 
 export class GraphView {
   constructor(run, names, notes, state, page) {
-    Object.assign(this, { run, names, notes, state, page });
+    this.run = run;
+    this.names = names;
+    this.notes = notes;
+    this.state = state;
+    this.page = page;
+    this.afterZoom = null;
     this.haze = new Haze();
     this.base = el("canvas", { class: "edges", "aria-hidden": "true" });
     this.over = el("canvas", { class: "edges over", "aria-hidden": "true" });
@@ -84,7 +89,7 @@ export class GraphView {
         ? (layer, shown) => besideMatches(this.page, 1, layer, shown)
         : null,
     );
-    for (const column of this.columns) column.needs = this.neededWidth(column);
+    for (const column of this.columns) /** @type {any} */ (column).needs = this.neededWidth(column);
     const width = this.stage.clientWidth;
     const height = this.stage.clientHeight;
     if (!width || !height) return;

@@ -246,12 +246,12 @@ class Page {
     else if (this.selected) this.select(null);
     else if (this.state.get("q")) this.state.set({ q: "" });
     else if (this.state.get("module") >= 0) this.state.set({ module: -1 });
-    for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
+    for (const menu of document.querySelectorAll("details.menu[open]")) menu.removeAttribute("open");
   }
 
   togglePin() {
     if (this.state.get("tab") === "prompts") {
-      const node = this.state.get("node") || document.activeElement.dataset.name;
+      const node = this.state.get("node") || document.activeElement.getAttribute("data-name");
       if (node && node !== "target") this.traces.pin(node);
       return;
     }
@@ -360,7 +360,7 @@ function start() {
     );
     return;
   }
-  window.interbasis = new Page(payload);
+  /** @type {any} */ (window).interbasis = new Page(payload);
 }
 
 start();

@@ -11,6 +11,10 @@ export class NoteBook {
     this.token = token;
     this.listeners = [];
     this.status = "";
+    this.onstatus = null;
+    this.pinned = new Set();
+    this.names = new Map();
+    this.groups = new Map();
     this.version = 0;
     this.stored = run.record.notes_version;
     this.base = this.read(run.record.notes); // what the server has, as far as this page knows
@@ -108,7 +112,7 @@ export class NoteBook {
   }
 
   take(notes) {
-    Object.assign(this, this.read(notes));
+    ({ pinned: this.pinned, names: this.names, groups: this.groups } = this.read(notes));
   }
 
   // Notes as they are on disk, as sets and maps by key; features that the run does not have are left out.
@@ -188,7 +192,8 @@ export class NoteBook {
   // name or a group, both texts stay.
   merge(notes, stored) {
     const field = document.activeElement;
-    if (field?.closest(".notes")) field.blur(); // what is being typed counts, and fields are drawn again
+    // what is being typed counts, and fields are drawn again
+    if (field instanceof HTMLElement && field.closest(".notes")) field.blur();
     const newest = this.read(notes);
     for (const key of this.pinned) if (!this.base.pinned.has(key)) newest.pinned.add(key);
     for (const key of this.base.pinned) if (!this.pinned.has(key)) newest.pinned.delete(key);

@@ -28,7 +28,7 @@ export class Panel {
       this.element,
       this.head(run, names, layer, index),
       this.numbers(run, layer, index),
-      noteFields(notes, names, layer, index),
+      noteFields(notes, layer, index),
       matchSection(this.page, selected.place, layer, index),
       edgeTables(this.page, run, names, layer, index),
       featureSections(run, layer, index),
@@ -222,7 +222,7 @@ function evidenceTable(evidence) {
   );
 }
 
-function noteFields(notes, names, layer, index) {
+function noteFields(notes, layer, index) {
   const pinned = notes.isPinned(layer, index);
   const commit = (change) => ({
     onchange: (event) => change(event.target.value),

@@ -28,7 +28,7 @@ const TALLEST = 4;
 // layers have positions of their own, as pixels have, their nodes stand side by side in the order of positions.
 export function traceLayout(nodes, graph, nodeLabel, room, tall) {
   const { order, aligned } = graph;
-  const columns = aligned ? spread(nodes, graph) : packed(nodes, order, nodeLabel, room);
+  const columns = aligned ? spread(graph) : packed(nodes, order, nodeLabel, room);
   const { tokens, place } = columns;
   const footer = aligned ? TOKEN_ROOM : 0;
   const stacks = new Map();
@@ -90,7 +90,7 @@ export function traceLayout(nodes, graph, nodeLabel, room, tall) {
 }
 
 // A column for each token.
-function spread(nodes, graph) {
+function spread(graph) {
   return { tokens: graph.trace.tokens, place: (node) => graph.column(node) };
 }
 

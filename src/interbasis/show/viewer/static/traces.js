@@ -160,6 +160,7 @@ export class Traces {
   }
 
   draw(graph) {
+    /** @type {any} */
     const view = this.view(graph);
     replace(this.head, this.heading(view)); // first: the picture has the height that it leaves
     const room = (this.scroll.clientWidth || window.innerWidth - 260) - 12;
