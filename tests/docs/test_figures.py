@@ -34,10 +34,6 @@ FIGURES = {
         "docs/results/benchmarks.md": r"12 blocks, 500 × 1,024 tokens, hours\*\* \| \*\*([\d.]+)\*\*",
         "README.md": r"tokens: ([\d.]+) hours of two CPU threads",
     },
-    "installation": {
-        "docs/results/walk.md": r"the installation: (\d+) packages, ([\d.]+ GB)",
-        "README.md": r"\((\d+) packages, ([\d.]+ GB) with the CPU build",
-    },
     "largest error of closed forms": {
         "docs/method.md": r"per-sample Jacobians \(`tests/reference\.py`, relative error at most ([\w-]+)\)",
         "README.md": r"per-sample Jacobians \(relative error at most ([\w-]+)\)",
