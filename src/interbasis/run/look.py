@@ -20,7 +20,7 @@ SAMPLE = Path(__file__).parents[1] / "data" / "sample.txt"
 CONTEXT = 64
 """Positions of a sample of the text."""
 FAIR_ERROR = 0.2
-"""Error to which a block is built at least, if the time allows one at all."""
+"""Error that the blocks are built to, about."""
 BUILD_SHARE = 0.5
 """Share of the remaining time for the build; labels, the trace and the page take the rest."""
 FEATURES = 4
@@ -74,12 +74,13 @@ def look(model: str, folder: Path, *, data: str | None = None, seconds: float = 
     last = _layers(network, blocks[-1:])
     pilot = run_pilot(computing_network(network.between(last), config, None), prepared.data, config)
     room = BUILD_SHARE * (seconds - (time.monotonic() - start))
-    count = max(1, min(len(blocks), int(room / pilot.choice(FAIR_ERROR).seconds.wall)))
+    choice = pilot.choice(FAIR_ERROR)
+    count = max(1, min(len(blocks), int(room / choice.seconds.wall)))
     chosen = blocks[-count:]
     logger.info(f"{count} of {len(blocks)} blocks")
     layers = tuple(_layers(network, chosen))
-    resolved = prepared.request.model_copy(update={"layers": layers})
-    target = BuildTarget(time=max(room, 1.0))
+    resolved = BuildRequest.validated(**prepared.request.model_dump() | choice.settings | {"layers": layers})
+    target = BuildTarget(exact=choice.exact)
     execution = Execution(folder=folder, restart=True, model=model, request=resolved, target=target)
     cut = replace(prepared, network=network.between(layers), request=resolved)
     graph = execute(cut.network, cut.data, resolved.settings, execution)
