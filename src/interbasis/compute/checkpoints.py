@@ -35,7 +35,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import torch
@@ -148,8 +147,8 @@ class Checkpoints:
         self.folder = None if run is None else inside(self._run, f"{FOLDER}/{task}")
         self._settings = json.loads(json.dumps(settings or {}))
         self._task = task
-        self._notice_is_due = Event()
-        """Set until the user is told where the work resumes; parts of the task share it."""
+        self._due_notices: list[str] = []
+        """The notice that work resumes, until the user is told; parts of the task share it."""
         if not self.unfinished:
             return
         changed = first_change(self._begun_with(), self._settings)
@@ -162,7 +161,7 @@ class Checkpoints:
         if changed:
             self.finish()
         else:
-            self._notice_is_due.set()
+            self._due_notices.append(task)
 
     @property
     def unfinished(self) -> bool:
@@ -182,8 +181,8 @@ class Checkpoints:
         """
         path = self.path(name)
         checkpoint = Checkpoint() if path is None else Checkpoint(path, total, self._prepare)
-        if not checkpoint.complete and self._notice_is_due.is_set():
-            self._notice_is_due.clear()
+        if not checkpoint.complete and self._due_notices:
+            self._due_notices.clear()
             called, done = called or f"{self._part}{name}".replace(".", " "), checkpoint.done
             steps = f", {done:,} steps" * (done > 0)
             count = f", {done:,} of {total:,}" if 1 < total < UNKNOWN_TOTAL else steps

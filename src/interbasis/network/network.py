@@ -182,6 +182,19 @@ class Section(LayerMap):
         inner = self.core.pull_back(self.read_outs(f[:, None])[:, 0], self._pull_write(cotangents), rule)
         return self._pull_skip(cotangents) + self._pull_read(inner)
 
+    def soft_skip(self, f: Tensor, mask: Tensor) -> Tensor:  # [n, T, d_in], [n, d_out, d_in] -> [n, S, d_out]
+        """P f with a real number for every entry of P and sample."""
+        return torch.einsum("nsj,nij,ij->nsi", f[:, self.outputs(f)], mask, self.skip)
+
+    @property
+    def reads_windows(self) -> bool:
+        """Whether an output reads several positions through constant matrices, as convolutions do."""
+        return False
+
+    def pull_back_windows(self, f: Tensor, positions: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
+        """∫dα of gradients of g · F_s at α f; f [T, d_in], outputs s [k], g [k, d_out] -> [k, T, d_in]."""
+        raise NotImplementedError("for sections that read windows")
+
     def push_forward(self, f: Tensor, tangents: Tensor, rule: Rule) -> Tensor:  # [n, d_in], [n, M, d_in]
         """t ↦ (P + B N̄ A) t token by token, [n, M, d_out], where positions do not mix."""
         inner = self.core.push_forward(self.read_outs(f[:, None])[:, 0], self._apply_read(tangents), rule)

@@ -129,6 +129,26 @@ class StencilSection(Section):
     def _apply_read(self) -> Callable[[Tensor], Tensor]:
         return stencil_applier(self.stencil, self.read)
 
+    def soft_skip(self, f: Tensor, mask: Tensor) -> Tensor:  # [n, T, d_in], [n, d_out, d_in] -> [n, S, d_out]
+        """Σ_δ P_δ f_{s+δ} with a real number for every feature, alike at all taps; column 0 is the bias."""
+        by_tap = torch.cat([mask[..., :1], mask.repeat(1, 1, self.stencil.taps)], dim=2)
+        return torch.einsum("nsj,nij,ij->nsi", self.patches(f), by_tap, self.skip)
+
+    @property
+    def reads_windows(self) -> bool:
+        return True
+
+    def pull_back_windows(self, f: Tensor, positions: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
+        """Gradients tap by tap; the bias is position 0's constant."""
+        stencil, taken = self.stencil, self.patches(f[None])[0, positions]
+        pulled = self.over_patches().pull_back(taken, cotangents[:, None], rule)[:, 0]  # [k, 1 + K·d]
+        taps = self.by_tap(pulled)[:, :, None] * stencil.weight[positions, ..., None].to(f)  # [k, K, L, d]
+        gradients = f.new_zeros(len(positions), *f.shape)
+        rows = torch.arange(len(positions))[:, None, None].expand(stencil.index[positions].shape)
+        gradients.index_put_((rows, stencil.index[positions]), taps, accumulate=True)
+        gradients[:, 0, 0] += pulled[:, 0]
+        return gradients
+
     def positions_out(self, positions: int) -> slice:
         """All positions of the target's grid."""
         return slice(0, self.stencil.positions)

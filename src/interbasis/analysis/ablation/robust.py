@@ -25,7 +25,6 @@ from interbasis.analysis.ablation.search import logarithmic
 from interbasis.base.progress import Progress, silent
 from interbasis.network.cores import Linear
 from interbasis.network.network import Section
-from interbasis.network.stencil_section import StencilSection
 
 FIRST_STEP = 0.4
 """First step as a share of the level; steps shrink linearly to a tenth of it."""
@@ -58,11 +57,7 @@ def soft_ablated(
     Section and f are in the coordinates of the bases. Differentiable in the mask.
     """
     outputs, mask = section.outputs(f), mask.expand(len(f), *mask.shape[-2:])
-    if isinstance(section, StencilSection):  # a feature is seen alike at all taps; column 0 is the bias
-        by_tap = torch.cat([mask[..., :1], mask.repeat(1, 1, section.stencil.taps)], dim=2)
-        result = torch.einsum("nsj,nij,ij->nsi", section.patches(f), by_tap, section.skip)
-    else:
-        result = torch.einsum("nsj,nij,ij->nsi", f[:, outputs], mask, section.skip)
+    result = section.soft_skip(f, mask)
     if whole is not None:
         result = whole.among_skipped(result)
     if isinstance(section.core, Linear):

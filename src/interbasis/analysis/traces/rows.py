@@ -22,7 +22,6 @@ from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.cores.attention import Attention
 from interbasis.network.cores.attention.paths import QueryPaths
 from interbasis.network.network import Section
-from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.integration import Rule
 
 Gradients = Callable[[], Iterable[tuple[slice, Tensor]]]
@@ -197,8 +196,8 @@ def edges_into(
     """The edges into nodes of a section's target."""
     if isinstance(section.core, Attention):
         return AttentionEdges(section, source, target, nodes, rule)
-    if isinstance(section, StencilSection):
-        return IncomingEdges(source, partial(_stencil_gradients, section, source, target, nodes, rule))
+    if section.reads_windows:
+        return IncomingEdges(source, partial(_window_gradients, section, source, target, nodes, rule))
     if section.core.mixes_positions:
         return IncomingEdges(source, partial(_autograd_gradients, section, source, target, nodes, rule))
     positions = nodes.positions + section.positions_out(len(source.f)).start
@@ -220,20 +219,13 @@ def line_gradient(
     return total
 
 
-def _stencil_gradients(
-    section: StencilSection, source: LayerState, target: LayerState, nodes: NodeSet, rule: Rule
+def _window_gradients(
+    section: Section, source: LayerState, target: LayerState, nodes: NodeSet, rule: Rule
 ) -> Iterator[tuple[slice, Tensor]]:
-    """∫dα ∂(g · F_s)/∂f of blocks of nodes, [k', T, width]: tap by tap; the bias is position 0's constant."""
-    f, stencil, inner = source.f, section.stencil, section.over_patches()
-    for block in _node_blocks(f, len(nodes)):
-        s, g = nodes.positions[block], target.cotangents(nodes.features[block])
-        pulled = inner.pull_back(section.patches(f[None])[0, s], g[:, None], rule)[:, 0]  # [k', 1 + K·d]
-        taps = section.by_tap(pulled)[:, :, None] * stencil.weight[s, ..., None].to(f)  # [k', K, L, d]
-        gradients = f.new_zeros(len(s), *f.shape)
-        here = torch.arange(len(s))[:, None, None].expand(stencil.index[s].shape)
-        gradients.index_put_((here, stencil.index[s]), taps, accumulate=True)
-        gradients[:, 0, 0] += pulled[:, 0]
-        yield block, gradients
+    """∫dα ∂(g · F_s)/∂f of blocks of nodes, [k', T, width]."""
+    for block in _node_blocks(source.f, len(nodes)):
+        g = target.cotangents(nodes.features[block])
+        yield block, section.pull_back_windows(source.f, nodes.positions[block], g, rule)
 
 
 def _node_blocks(f: Tensor, count: int) -> Iterator[slice]:
