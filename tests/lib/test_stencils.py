@@ -210,10 +210,10 @@ def test_errors_of_the_next_layer_are_carried_on():
     network, batches = network_of(section), Batches(images)
     transform, off = normal(4, 6, seed=9), normal(4, 4, seed=10)
     off = off + off.T
-    gram = Jacobians(Executor(network), collect(network, batches), batches).to_next(0, transform, off)
+    gram = Jacobians(Executor(network), collect(network, batches), batches).to_next(0, transform, off[None])
     J = torch.einsum("ro,nsotj->nsrtj", transform, jacobians(section, as_activations(images)))
     expected = torch.einsum("nsrtj,rq,nsqtk->jk", J, off, J) / images[:, 0].numel()
-    assert relative_error(replace(gram, K=gram.noise).matrix, expected[1:, 1:]) < 1e-10
+    assert relative_error(replace(gram, K=gram.noise[0]).matrix, expected[1:, 1:]) < 1e-10
 
 
 def test_batches_do_not_matter(monkeypatch):

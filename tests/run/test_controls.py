@@ -1,6 +1,7 @@
 """ablate, curves, modules and controls on the command line."""
 
 import json
+import os
 import re
 import resource
 from functools import partial
@@ -148,12 +149,12 @@ def test_results_name_the_file_that_was_evaluated(cli, language_model, tmp_path)
         code, out, err = cli(name, tmp_path / "run", *options, "--json")
         assert (code, err) == (0, "")
         told = json.loads(out)["data"]
-        assert told["spec"] == test
+        assert told["spec"] == f"tokens:{os.path.relpath(language_model)}/tokens_test.uint16,context=8"
         again = cli(name, tmp_path / "run", *options, "--data", test, "--json").json["data"]
         assert again == told
     assert told["fingerprint"] == Batches(open_data(test, "test")).fingerprint()
     assert told["fingerprint"] != load(tmp_path / "run").provenance.data_fingerprints["data"]
-    assert f"{test}: {told['samples']} samples" in provenance(read_runs([tmp_path / "run"])).to_html()
+    assert f"{told['spec']}: {told['samples']} samples" in provenance(read_runs([tmp_path / "run"])).to_html()
 
 
 def test_an_interrupted_ablation_goes_on(cli, folder, monkeypatch):

@@ -9,6 +9,7 @@ import small_runs
 from interbasis.analysis.run_record import read_run
 from interbasis.analysis.stages.trace import TraceResult
 from interbasis.analysis.stored_results import result_names
+from interbasis.show.report import record as report_record
 from interbasis.show.report.record import read_runs
 from interbasis.show.viewer.payload import MAX_TRACES, run_payload
 
@@ -47,9 +48,10 @@ def test_what_shows_no_traces_reads_none(cli, traced, tmp_path, words):
     assert (ended.code, ended.err) == (0, "")
 
 
-def test_reports_and_figures_read_none(traced):
+def test_reports_and_figures_read_few(traced):
+    """The newest, whose checks are evidence."""
     (run,) = read_runs([traced])
-    assert run.record.traces == {}
+    assert len(run.record.traces) == report_record.MAX_TRACES
 
 
 def test_the_page_holds_the_newest_and_counts_the_others(traced):
@@ -78,5 +80,5 @@ def test_the_page_says_what_it_leaves_out(browser, traced, tmp_path):
     page_file = write_page([traced], tmp_path / "page.html")
     with opened(browser, page_file.as_uri() + "#tab=prompts") as page:
         words = page.locator(".trace-choice").inner_text()
-        assert f"{MAX_TRACES} prompts" in words
-        assert "9,801 older prompts of the run are not on this page" in words
+        assert f"{MAX_TRACES} traces" in words
+        assert "9,801 older traces of the run are not on this page" in words

@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from interbasis.graph.interaction_graph import InteractionGraph
@@ -68,6 +67,8 @@ Overlaps = Callable[[Tensor | None], Tensor]
 
 
 def _assign(overlaps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    from scipy.optimize import linear_sum_assignment
+
     rows, columns = map(torch.as_tensor, linear_sum_assignment(overlaps.numpy(), maximize=True))
     return rows, columns, overlaps[rows, columns]
 

@@ -82,6 +82,12 @@ def execute(network: Network, data: BuildData, config: BuildConfig, execution: E
     decisive = None
     if execution.folder is not None or isinstance(team, Shards):
         decisive = _decisive(network, data, config, executor)
+        if resources.memory is not None:
+            decisive["memory"] = [list(map(list, plan.windows)), plan.chunk_bytes, plan.workspace]
+    if isinstance(team, Shards):  # they are exact; their settings decide with whom they share the lock
+        request = "" if execution.request is None else execution.request.to_json()
+        assert decisive is not None
+        team.begin({name: value for name, value in decisive.items() if name not in NOT_SHARED}, request)
     with _locked(execution):
         decision = decide(
             computing, data, config, execution.target, folder=execution.folder, team=team, decisive=decisive,
@@ -151,11 +157,6 @@ def _resumable(
     decisive = decisive | decision.config.model_dump(mode="json", include=set(SAMPLING))
     if decision.goal != NO_GOAL:
         decisive["goal"] = [decision.precision.error, decision.precision.time]
-    if execution.resources.memory is not None:
-        decisive["memory"] = [list(map(list, plan.windows)), plan.chunk_bytes, plan.workspace]
-    if isinstance(team, Shards):
-        request = "" if execution.request is None else execution.request.to_json()
-        team.begin({name: value for name, value in decisive.items() if name not in NOT_SHARED}, request)
     if folder is not None:
         checkpoints = team_checkpoints(folder, "build", decisive, team, restart=execution.restart)
         executor = replace(executor, checkpoints=checkpoints)
