@@ -53,7 +53,7 @@ class EdgeChecks(Record):
 
 
 class EdgeChecksResult(Result):
-    """How well the strongest edges predict interventions, for every pair."""
+    """Agreement of the strongest edges with interventions, for every pair."""
 
     file: ClassVar[str] = "edge_checks"
     command: ClassVar[str] = "dictionary check"
