@@ -224,7 +224,7 @@ class MaskedPair:
     pair: PairOfDictionaries
     edges: SparseEdges
     statistics: FeatureStatistics
-    """Numbers of the target's features."""
+    """Those of the target's features."""
     limit: float
     """The metric that has to be met."""
     progress: Progress
