@@ -122,16 +122,16 @@ def compare(run: str | Path, other: str | Path) -> Comparison:
     return compare_graphs((run, other), (load(run), load(other)))
 
 
-def compare_on(one: Workspace, other: Workspace, data: Data) -> Comparison:
+def compare_on(first: Workspace, second: Workspace, data: Data) -> Comparison:
     """Compare two runs, with features matched by their correlation over data on which both models run."""
     from interbasis.analysis.feature_correlations import measured_correlations
 
-    folders = one.folder, other.folder
+    folders = first.folder, second.folder
     assert folders[0] is not None
     assert folders[1] is not None
-    graphs = one.graph, other.graph
+    graphs = first.graph, second.graph
     _require_same_layers(folders, graphs)
-    measured = measured_correlations((one.network, other.network), graphs, data)
+    measured = measured_correlations((first.network, second.network), graphs, data)
     return compare_graphs((folders[0], folders[1]), graphs, measured)
 
 
