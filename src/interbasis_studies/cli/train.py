@@ -91,8 +91,11 @@ def train(
 def _modadd(request: TrainRequest, path: Path, line: "_Line") -> None:
     from interbasis_studies.training.modadd import Recipe, train
 
-    given = {"steps": request.steps, "p": request.modulus, "fraction": request.fraction}
-    recipe = Recipe(seed=request.seed, **{name: value for name, value in given.items() if value is not None})
+    default = Recipe(seed=request.seed)
+    recipe = replace(
+        default, steps=request.steps or default.steps, p=request.modulus or default.p,
+        fraction=request.fraction or default.fraction,
+    )  # fmt: skip
     advance = lambda step, loss, accuracy: line(step, recipe.steps, loss, accuracy)  # noqa: E731
     train(recipe, path, advance, request.keep_every)
 
