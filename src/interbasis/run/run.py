@@ -406,27 +406,31 @@ class Run(Workspace):
         return known[number]
 
     @overload
-    def to_html(self, file: None = None) -> "HtmlPage": ...
+    def to_html(self, file: None = None, *, labels: bool = True) -> "HtmlPage": ...
 
     @overload
-    def to_html(self, file: str | Path) -> Path: ...
+    def to_html(self, file: str | Path, *, labels: bool = True) -> Path: ...
 
-    def to_html(self, file: str | Path | None = None) -> "HtmlPage | Path":
+    def to_html(self, file: str | Path | None = None, *, labels: bool = True) -> "HtmlPage | Path":
         """Show the run as a page, or write it as one HTML file that works from disk, with all its results.
 
         Args:
             file: The file; an older one is replaced. Default: no file is written.
+            labels: Describe the features that the page opens with, the first 32 of each layer, as far as
+                `features` has not; that is done once and kept in the run.
 
         Returns:
             The file, or a page that a notebook shows.
         """
-        from interbasis.show.viewer import run_page, write_run
+        from interbasis.show.viewer import describe_opening_view, run_page, write_run
 
+        if labels:
+            describe_opening_view(self)
         return run_page(self) if file is None else write_run(self, file)
 
     def _repr_html_(self) -> str:
-        """The run as a page inside a notebook."""
-        return self.to_html()._repr_html_()
+        """The run as a page inside a notebook, with the labels that it has; nothing is computed."""
+        return self.to_html(labels=False)._repr_html_()
 
     @overload
     def report(self, out: None = None) -> "HtmlPage": ...
