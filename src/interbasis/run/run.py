@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from interbasis.analysis.stages.controls import ControlsResult
     from interbasis.analysis.stages.curves import CurvesResult
     from interbasis.analysis.stages.features import FeaturesResult
+    from interbasis.analysis.stages.intervene import InterventionResult
     from interbasis.analysis.stages.modules import ModulesResult
     from interbasis.analysis.stages.steer import SteerResult
     from interbasis.analysis.stages.trace import TraceResult
@@ -336,6 +337,33 @@ class Run(Workspace):
         from interbasis.analysis.stages import steer
 
         return steer.run(self, _request(steer.SteerRequest, locals()))
+
+    def intervene(
+        self,
+        feature: str,
+        value: float | None = None,
+        *,
+        groups: Sequence[int] | None = None,
+        data: str | None = None,
+    ) -> "InterventionResult":
+        """Set a feature over labelled data, and compare accuracy and loss before and after.
+
+        Args:
+            feature: The feature, as LAYER:NUMBER.
+            value: Value at every position, in standard deviations from the feature's mean over the data of
+                the build; default: the feature's mean given the true label, or the group of the label.
+            groups: A group for every class, [1, 1, 0, …], whose mean takes the place of the class's.
+            data: Data to measure on, by name; default: the test data of the run.
+
+        Returns:
+            Accuracy and cross-entropy before and after; the report's claims use them.
+
+        Raises:
+            InterbasisError: There is no such feature, or the data have no labels.
+        """
+        from interbasis.analysis.stages import intervene
+
+        return intervene.run(self, _request(intervene.InterveneRequest, locals()))
 
     def masked_output(
         self,
