@@ -168,6 +168,9 @@ class Presentation:
         if names := network.token_names:
             return cls(TokenRendering(lambda token: names[token]), outputs=names)
         rendering, classes, outputs = renderings(data, network.class_names)
+        if rendering is None and network.tokenizer and network.predicts_next:
+            texts = vocabulary(Path(network.tokenizer))
+            return cls(TokenRendering(lookup(texts)), outputs=texts or None)
         rendering = rendering or default_rendering(batches.first(), classes)
         if isinstance(rendering, RowRendering):
             rendering = replace(rendering, names=network.feature_names)

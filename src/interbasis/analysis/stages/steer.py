@@ -194,9 +194,9 @@ def steered_result(
     outputs = (outputs[:, -1:] for outputs in steering.outputs(prompt.inputs[None]))
     update: dict[str, object] = {"outputs": MeanOutputs.from_outputs(*outputs).rows(prompt, request.top)}
     if network.predicts_next and request.tokens and prompt.names is not None:
-        left = request.tokens
-        if workspace.model is not None and workspace.model.context is not None:
-            left = min(left, workspace.model.context + 1 - len(prompt.inputs))
+        limits = steering.context, workspace.model.context if workspace.model is not None else None
+        ends = [limit + 1 - len(prompt.inputs) for limit in limits if limit is not None]
+        left = min([request.tokens, *ends])
         texts = (
             "".join(map(prompt.output_name, tokens))
             for tokens in steering.continuations(prompt.inputs, max(0, left))
