@@ -13,6 +13,7 @@ from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.controls import ControlsResult
 from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.analysis.stages.features import FeaturesResult
+from interbasis.analysis.stages.intervene import InterventionResult
 from interbasis.analysis.stages.modules import MIN_MODULARITY_Z, ModulesResult
 from interbasis.analysis.stages.steer import SteerResult
 from interbasis.analysis.stages.trace import TraceResult
@@ -430,6 +431,20 @@ def steer_tables(result: SteerResult) -> Parts:
         parts += [f"without: {result.prompt}|{result.continuation}", ""]
         parts += [f"with:    {result.prompt}|{result.steered}"]
     return parts
+
+
+@result_tables.register
+def intervention_tables(result: InterventionResult) -> Parts:
+    """Accuracy and loss before and after."""
+    interval = "{:+.4f} to {:+.4f}".format(*result.loss_interval) if result.loss_interval else ""
+    (right, still_right), (loss, later_loss) = result.accuracy, result.loss
+    rows = [
+        ("accuracy", f"{right:.2%}", f"{still_right:.2%}", f"{still_right - right:+.2%}", ""),
+        ("cross-entropy", f"{loss:.4f}", f"{later_loss:.4f}", f"{later_loss - loss:+.4f}", interval),
+    ]
+    title = f"{result.layer}:{result.feature} set to {result.target}  {result.label}"
+    head = (f"{result.data.samples:,} inputs", "before", "after", "change", "95 % interval")
+    return [ResultTable.from_cells(title, head, rows, text=head[:1])]
 
 
 def _label_tests(result: SteerResult) -> ResultTable:
