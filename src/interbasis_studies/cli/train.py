@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from pydantic import Field, JsonValue
@@ -91,8 +91,13 @@ def train(
 def _modadd(request: TrainRequest, path: Path, line: "_Line") -> None:
     from interbasis_studies.training.modadd import Recipe, train
 
-    given: dict[str, Any] = {"steps": request.steps, "p": request.modulus, "fraction": request.fraction}
-    recipe = Recipe(seed=request.seed, **{name: value for name, value in given.items() if value is not None})
+    recipe = Recipe(seed=request.seed)
+    recipe = replace(
+        recipe,
+        steps=request.steps or recipe.steps,
+        p=request.modulus or recipe.p,
+        fraction=request.fraction or recipe.fraction,
+    )
     advance = lambda step, loss, accuracy: line(step, recipe.steps, loss, accuracy)  # noqa: E731
     train(recipe, path, advance, request.keep_every)
 
