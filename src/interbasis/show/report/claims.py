@@ -245,8 +245,8 @@ def _features(run: ReportedRun) -> Iterator[ReportClaim]:
         yield _no("meaning", "not_described")
         return
     yield _yes("labels", "computed")
-    measured = *run.record.steers.values(), *run.record.interventions.values()
-    changed = {f"{result.layer}:{result.feature}" for result in measured}
+    changed = {f"{steer.layer}:{steer.feature}" for steer in run.record.steers.values()}
+    changed |= {f"{result.layer}:{result.feature}" for result in run.record.interventions.values()}
     yield _no("use", "few_changed" if changed else "correlations", features=", ".join(sorted(changed)))
 
 
