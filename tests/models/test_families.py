@@ -8,6 +8,7 @@ import torch
 from cases import gram_error
 from interbasis import InterbasisError, build, from_hf
 from interbasis.network.cores import Experts, General
+from models.odd_options import check_odd
 from pages import ROOT
 from reference import relative_error
 
@@ -48,6 +49,14 @@ ODD = {
 }  # fmt: skip
 """Options beyond the defaults of small models."""
 SAMPLE = ("gpt_oss", "deepseek_v3", "llama4_text", "bloom", "bart", "bitnet", "afmoe", "nanochat")
+RANDOM_SAMPLE = (
+    "gemma2", "qwen3_moe", "stablelm", "falcon", "blenderbot-small", "cohere2", "minicpm3", "mpt",
+    "recurrent_gemma", "falcon_h1", "doge", "olmo_hybrid",
+)  # fmt: skip
+"""Types whose options are drawn in `make test`; those of all are in `make slow`."""
+WITHOUT_A_SMALL_MODEL = {
+    "blt", "gemma3n", "gemma4_assistant", "gemma4_unified_assistant", "musicgen", "musicgen_melody",
+}  # fmt: skip
 GENERAL = {"state space": "mamba", "linear attention": "qwen3_next", "recurrence": "rwkv"}
 
 
@@ -73,6 +82,24 @@ def test_types_of_a_sample(kind, all_in_float64):
 @pytest.mark.parametrize("kind", sorted(ODD.keys() | OTHERS))
 def test_types_with_odd_options(kind, all_in_float64):
     check_type(kind, **ODD.get(kind, {}))
+
+
+@pytest.mark.parametrize("kind", RANDOM_SAMPLE)
+def test_random_options_of_a_sample(kind, all_in_float64):
+    check_odd(kind, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", causal_types())
+def test_random_options_of_every_type(kind, all_in_float64):
+    """Logits, their gradients by the embedded tokens and Jacobian Grams, or a refusal."""
+    try:
+        tiny_model(kind)(tiny_tokens())
+    except Exception:  # whatever a configuration may cause in somebody else's code
+        assert kind in WITHOUT_A_SMALL_MODEL
+        return
+    for seed in range(4):
+        check_odd(kind, seed)
 
 
 @pytest.mark.slow

@@ -18,13 +18,18 @@ from interbasis.analysis.stages.intervene import InterventionResult
 from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.analysis.stages.steer import SteerResult
 from interbasis.analysis.stages.trace import TraceResult
-from interbasis.analysis.stored_results import Result, load_named, result_names
+from interbasis.analysis.stored_results import Result, is_outdated, load_named, result_names
 from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.graph.store import load_identified
+from interbasis.graph.store import graph_digest, load_identified
 
 R = TypeVar("R", bound=Result)
+
+MEASURED: tuple[type[Result], ...] = (
+    AblationResult, CurvesResult, ControlsResult, ModulesResult, FeaturesResult, TraceResult, SteerResult,
+)  # fmt: skip
+"""Results that are measured on a graph."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +60,8 @@ class RunRecord:
     """Older traces that were not read."""
     differences: dict[str, Difference] = field(default_factory=dict)
     """Differences between its model and others, by name."""
+    outdated: tuple[str, ...] = ()
+    """Commands whose results in the folder were measured on an older graph, and are left out."""
     unreadable: tuple[str, ...] = ()
     """Why results that are there could not be read, a sentence each."""
 
@@ -130,8 +137,15 @@ def read_results(
         interventions=several(InterventionResult),
         traces_left_out=len(names[len(names) if max_traces is None else max_traces :]),
         differences=_differences(run, report),
+        outdated=() if run.folder is None else outdated_results(run.folder, run.digest),
         unreadable=tuple(problems),
     )
+
+
+def outdated_results(folder: Path, digest: str | None = None) -> tuple[str, ...]:
+    """Commands whose results in a run's folder were measured on an older graph than the run's."""
+    graph = digest or graph_digest(folder)
+    return tuple(kind.command for kind in MEASURED if is_outdated(folder, kind, graph))
 
 
 def _differences(run: Workspace, report: Callable[[InterbasisError], None]) -> dict[str, Difference]:

@@ -17,6 +17,7 @@ from interbasis.network.cores.elementwise import Elementwise
 from interbasis.network.cores.experts import Expert, Experts
 from interbasis.network.cores.gated import Gated
 from interbasis.network.cores.general import General
+from interbasis.network.cores.group_norm import GroupNorm
 from interbasis.network.cores.head_norms import HeadNorm
 from interbasis.network.cores.largest import Largest
 from interbasis.network.cores.linear import Linear
@@ -36,6 +37,7 @@ __all__ = [
     "FastAblation",
     "Gated",
     "General",
+    "GroupNorm",
     "HeadNorm",
     "Largest",
     "Linear",

@@ -14,6 +14,8 @@ from interbasis.analysis.traces.records import Trace
 from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.store import is_unfinished
+from interbasis.show.precision import precision_sentence
 from interbasis.show.rows import EDGE_LIMIT, LayerRows, is_output, layer_rows, section_rows
 from interbasis.show.tables import ResultTable
 from interbasis.show.viewer import schema
@@ -82,6 +84,7 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun
                 for name, value in graph.config.model_dump(mode="json").items()
             },
             model_fingerprint=graph.provenance.model_fingerprint,
+            precision=_precision(record),
         ),
         ablation=ablation
         and schema.PageAblation(
@@ -101,8 +104,16 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun
         traces=tuple(page_trace(name, result.trace) for name, result in record.traces.items()),
         traces_left_out=record.traces_left_out,
         differences=tuple(_difference(name, result) for name, result in record.differences.items()),
+        outdated=record.outdated,
         unreadable=record.unreadable,
     )
+
+
+def _precision(record: RunRecord) -> str:
+    precision = record.graph.provenance.precision
+    if precision is None or not precision.reached:
+        return ""
+    return precision_sentence(precision, record.folder is not None and is_unfinished(record.folder))
 
 
 def is_folded(graph: InteractionGraph, k: int) -> bool:

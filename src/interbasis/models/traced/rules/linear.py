@@ -121,7 +121,9 @@ def neg(builder: StreamBuilder, x: Value) -> Value:
     return by_constants(builder, builder.view(x), -1.0, 0.0)
 
 
-def batch_norm(builder: StreamBuilder, x: Value, gain: Any, bias: Any, mean: Any, *options: Any) -> Value:
+def batch_norm(
+    builder: StreamBuilder, x: Value, gain: Any, bias: Any, mean: Any, *options: Any
+) -> tuple[StreamView]:
     """Batch norm, in evaluation mode a scale and a shift of every channel, dimension 1."""
     variance, _, epsilon = options
     gain, bias, mean, variance = map(constant, (gain, bias, mean, variance))
