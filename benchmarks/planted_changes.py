@@ -1,15 +1,21 @@
 """Planted changes in a language model: is the section found, and the input directions?
 
     python benchmarks/planted_changes.py MODEL-FOLDER TOKENS --out FILE [--block 1] [--samples 4]
-        [--context 96] [--dtype float32]
+        [--context 96] [--dtype float32] [--noise 0 0.01]
 
 Three models that differ from MODEL-FOLDER in one block, whose neighbours are measured with it: what one
-neuron reads, the query matrix of one head, and a rank-1 update of what the MLP reads. TOKENS is data as
+neuron reads, the query matrix of one head, and a rank-1 update of what the MLP reads; with noise, all weights
+of attention and MLPs in the three blocks are changed by this much of their size as well. TOKENS is data as
 `interbasis build` takes it, without samples and context. Every result is a line of FILE; the same command
 resumes.
+
+Overlaps are shares of the planted space in a span: of as many leading directions as were planted, and of as
+many as the Jacobian of the change has rows (a neuron 2, with a gate 3, a query matrix 4 per coordinate of
+the head: its old and new rows, keys and values), in which the planted space lies whole by construction.
 """
 
 import argparse
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -22,7 +28,7 @@ from transformers import AutoModelForCausalLM
 
 import interbasis
 from interbasis.graph.named_models import open_model
-from interbasis.network.network import Network
+from interbasis.network.network import Network, Section
 
 HEAD, NEURON, SIZE = 1, 7, 0.5
 
@@ -60,7 +66,18 @@ def overlap(directions: Tensor, planted: Tensor) -> float:  # [k, d_in], [d, r]
     return float((span.T @ torch.linalg.qr(planted.double()).Q).square().sum() / planted.shape[1])
 
 
-def measure(model: nn.Module, first: Network, name: str, options: argparse.Namespace, data: object) -> dict:
+def with_noise(section: Section, noise: float, generator: torch.Generator) -> Section:
+    """The section with every weight that reads or writes times 1 + noise · normal."""
+    changed = {
+        name: matrix * (1 + noise * torch.randn(matrix.shape, generator=generator))
+        for name, matrix in (("read", section.read), ("write", section.write))
+    }
+    return replace(section, **changed)
+
+
+def measure(
+    model: nn.Module, first: Network, name: str, noise: float, options: argparse.Namespace, data: object
+) -> dict:
     """Plant a change, measure the difference, and take the change back."""
     block = (model.transformer.h if hasattr(model, "transformer") else model.model.layers)[options.block]
     heads = getattr(model.config, "num_attention_heads", None)
@@ -71,25 +88,33 @@ def measure(model: nn.Module, first: Network, name: str, options: argparse.Names
     near = interbasis.from_hf(model, options.block)
     weight.copy_(before)
     moved = dict(zip(near.layers, near.sections, strict=False))
-    places = [f"attn_in.{options.block}", f"mlp_in.{options.block}"]
+    place = f"{'attn_in' if name == 'query' else 'mlp_in'}.{options.block}"
     sections = [
-        moved[layer] if layer in places else section
+        moved[layer] if layer == place else section
         for layer, section in zip(first.layers, first.sections, strict=False)
     ]
+    if noise:
+        sections = [
+            with_noise(section, noise, generator) if layer.startswith(("attn_in", "mlp_in")) else section
+            for layer, section in zip(first.layers, sections, strict=False)
+        ]
+    planted = change.shape[1]
+    rank = {"neuron": 3 if hasattr(block.mlp, "gate_proj") else 2, "query": 4 * planted, "rank_1": 1}[name]
     began = time.process_time()
     result = interbasis.diff(
-        first, replace(first, sections=tuple(sections), remake=None), data, directions=change.shape[1],
-        dtype=options.dtype, progress=False,
+        first, replace(first, sections=tuple(sections), remake=None), data, directions=rank,
+        examples=1, dtype=options.dtype, progress=False,
     )  # fmt: skip
-    record, planted = result.record, gain[:, None] * change
-    arising = sorted((layer.arising for layer in record.layers.values()), reverse=True)
-    section = record.sections[record.leading]
+    record, space = result.record, gain[:, None] * change
+    treated, read = (result.tensors[f"{place}.{side}"] for side in ("inputs", "reading"))
+    after = zip(record.sections, list(record.layers.values())[1:], strict=True)
+    arising = {name: layer.arising for name, layer in after}
+    here, section = arising.pop(place), record.sections[place]
     return {
-        "change": name, "section": record.leading, "arising": arising[0], "next": arising[1],
+        "change": name, "noise": noise, "section": place, "arising": here, "next": max(arising.values()),
         "outputs": section.outputs.model_dump(), "jacobian": section.jacobian.model_dump(),
-        "directions": change.shape[1],
-        "inputs": overlap(result.tensors[f"{record.leading}.inputs"], planted),
-        "reading": overlap(result.tensors[f"{record.leading}.reading"], planted),
+        "directions": planted, "rank": rank, "reading": overlap(read[:planted], space),
+        "inputs": overlap(treated[:planted], space), "inputs of the rank": overlap(treated, space),
         "head": section.heads[0].model_dump() if section.heads else None,
         "seconds": round(time.process_time() - began, 1),
     }  # fmt: skip
@@ -104,22 +129,20 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--context", type=int, default=96)
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--noise", type=float, nargs="+", default=[0.0, 0.01])
     options = parser.parse_args()
     torch.set_num_threads(1)
-    done = (
-        [json.loads(line)["change"] for line in options.out.read_text().splitlines()]
-        if options.out.exists()
-        else []
-    )
+    lines = options.out.read_text().splitlines() if options.out.exists() else []
+    done = [(row["change"], row["noise"]) for row in map(json.loads, lines)]
     blocks = f"{max(0, options.block - 1)}-{options.block + 1}"  # all others are the same
     named = open_model(f"hf:{options.model},blocks={blocks}")
     data = named.open_data(f"{options.tokens},samples={options.samples},context={options.context}")
     model = AutoModelForCausalLM.from_pretrained(options.model).float().eval()
-    for name in ("query", "neuron", "rank_1"):
-        if name not in done:
-            row = measure(model, named.network, name, options, data)
-            with options.out.open("a") as lines:
-                lines.write(json.dumps(row) + "\n")
+    for noise, name in itertools.product(options.noise, ("query", "neuron", "rank_1")):
+        if (name, noise) not in done:
+            row = measure(model, named.network, name, noise, options, data)
+            with options.out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
             print(row, flush=True)
 
 

@@ -31,7 +31,7 @@ def checkpoints(small_addition, tmp_path_factory):
 
 def test_two_checkpoints(cli, checkpoints, tmp_path):
     shown = cli("diff", *checkpoints[:2], "--out", tmp_path / "diff").out
-    assert "Most of the difference arises in" in shown
+    assert "The largest difference arises in" in shown
     assert "2 sections do not differ" in shown
     assert "inverse covariance" in shown
     record = cli("diff", *checkpoints[:2], "--json").json
@@ -85,7 +85,7 @@ def test_report_and_page_show_differences_of_a_run(cli, run_with_difference, che
     text = (tmp_path / "report" / "report.html").read_text()
     for words in (
         "What changed",
-        "Most of the difference arises in mlp_in.0",
+        "The difference arises in mlp_in.0",
         "You may say</h4>",
         "No other section differs.",
         "These directions are why the models behave differently.",

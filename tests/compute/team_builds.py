@@ -16,6 +16,13 @@ BUILDS = {
     "modadd-2-blocks": {"basis": "gib", "edge_group": 3},
     "gpt2": {"basis": "lib", "jacobian_queries": 2, "edge_group": 4},
     "llama": {"basis": "random", "edge_method": "exact"},
+    "gpt-neox": {
+        "jacobian_samples": 4,
+        "jacobian_queries": 3,
+        "edge_group": "positions",
+        "edge_sources": 2,
+        "edge_samples": (2, 5),
+    },
 }
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +14,8 @@ from graphs import assert_same_graph
 from interbasis import InterbasisError
 from interbasis.compute.team import ALONE, Team, team_checkpoints
 from interbasis.data import Batches
+from interbasis.graph import store
+from tiny_models import random_model, tokens
 
 pytestmark = pytest.mark.usefixtures("one_thread", "in_blocks")
 
@@ -53,6 +56,29 @@ def test_a_killed_process_ends_the_others_and_the_next_start_resumes(tmp_path, c
     assert "begun by 2 processes, not one process" in " ".join(with_one.err.split())
     ended(torchrun(2, *command))
     assert_same_graph(tmp_path / "one", run)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_build_to_an_error_survives_the_kill_of_either_process(tmp_path, cli, victim):
+    """Killed among the rounds of edges; the scheme that was chosen gives the same bits in one process."""
+    random_model("gpt2", torch.float32).save_pretrained(tmp_path / "model")
+    tokens(160, 8).numpy().astype(np.uint16).tofile(tmp_path / "tokens.uint16")
+    run, data = tmp_path / "two", f"tokens:{tmp_path / 'tokens.uint16'},context=8"
+    build = ["build", f"hf:{tmp_path / 'model'}", "--data", data, "--error", "3%", "--out", run]
+    command = [TESTS / "compute/in_blocks.py", *build]
+    process = torchrun(2, *command, INTERBASIS_SAVE_EVERY="0")
+    until = time.monotonic() + 120
+    while not list(run.glob(".resume/build.2/*/edges*")) and time.monotonic() < until:
+        time.sleep(0.01)
+    os.kill(children(process)[victim], signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    ended(torchrun(2, *command))
+    precision = store.load(run).provenance.precision
+    assert 0 < precision.reached <= 0.03
+    assert cli("build", "--config", run, "--out", tmp_path / "one").code == 0
+    assert_same_graph(tmp_path / "one", run)
+    assert not (run / ".resume").exists()
 
 
 class Two(Team):

@@ -56,6 +56,18 @@ def test_the_error_is_reached_and_the_scheme_gives_the_same_bits(network, error)
         )
 
 
+def test_sections_with_other_numbers_of_positions_try_the_same_schemes():
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Conv2d(4, 5, 3),
+        torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(5, 3),
+    )  # fmt: skip
+    pictures = torch.rand(100, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    graph = build(interbasis.from_torch(module, pictures[:1]), pictures, error=0.1).graph
+    assert graph.config.sampled
+    assert 0 < graph.provenance.precision.reached <= 0.1
+
+
 def test_a_time_is_turned_into_samples(network):
     graph = build(network, tokens(120, 8), time="2s").graph
     assert graph.provenance.precision.time == 2
@@ -156,6 +168,10 @@ def command(folder, *options):
     ]  # fmt: skip
 
 
+def shown_text(cli, run) -> str:
+    return " ".join(cli("show", run).out.split())
+
+
 def test_a_run_is_replayed_opened_and_refined(folder, cli):
     run = folder / "run"
     assert cli(*command(folder, "--error", "20%", "--out", run)).code == 0
@@ -173,6 +189,12 @@ def test_a_run_is_replayed_opened_and_refined(folder, cli):
     assert graph_digest(run) != first
     assert load(run).provenance.precision.reached <= 0.03
     assert load_result(run, AblationResult) is None  # that of the older graph is not shown
+    assert "Outdated results, measured on an older graph of this run: ablate" in shown_text(cli, run)
+    assert run_payload(run).outdated == ("ablate",)
+    assert cli("report", run, "--out", folder / "report").code == 0
+    assert "Results of ablate were measured on an older graph" in (folder / "report/report.html").read_text()
+    assert cli("ablate", run, "--metric", "cross_entropy", "--tolerance", "10").code == 0
+    assert "Outdated" not in shown_text(cli, run)
 
 
 def test_an_interrupted_round_is_a_run_and_goes_on_to_the_same_bits(folder, cli, monkeypatch):
@@ -185,6 +207,8 @@ def test_an_interrupted_round_is_a_run_and_goes_on_to_the_same_bits(folder, cli,
     def interrupted(*arguments, **options):
         digest = save(*arguments, **options)
         saved.append(digest)
+        if options.get("unfinished"):  # the page of a running build
+            assert "The build has not ended" in run_payload(run).about.precision
         if options.get("unfinished") and len(saved) == 1:
             raise KeyboardInterrupt
         return digest
@@ -195,10 +219,11 @@ def test_an_interrupted_round_is_a_run_and_goes_on_to_the_same_bits(folder, cli,
     kept = load(run)
     assert graph_digest(run) == saved[0]
     assert kept.provenance.precision.reached > 0.06
-    assert cli("show", run).code == 0
+    assert "The build has not ended" in shown_text(cli, run)
     monkeypatch.setattr(targets, "run_pilot", lambda *_: pytest.fail("the trial is not repeated"))
     assert cli(*settings).code == 0
     graph = load(run)
     assert graph.provenance.precision.reached <= 0.06
+    assert "The build has not ended" not in shown_text(cli, run)
     assert cli("build", "--config", run, "--out", folder / "rounds again").code == 0
     assert graph_digest(folder / "rounds again") == graph_digest(run)

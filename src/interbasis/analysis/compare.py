@@ -131,7 +131,11 @@ def compare_on(first: Workspace, second: Workspace, data: Data) -> Comparison:
     assert folders[1] is not None
     graphs = first.graph, second.graph
     _require_same_layers(folders, graphs)
-    measured = measured_correlations((first.network, second.network), graphs, data)
+    networks = (
+        first.network.to(graphs[0].config.torch_dtype),
+        second.network.to(graphs[1].config.torch_dtype),
+    )
+    measured = measured_correlations(networks, graphs, data)
     return compare_graphs((folders[0], folders[1]), graphs, measured)
 
 

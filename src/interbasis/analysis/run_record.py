@@ -1,6 +1,6 @@
 """A graph with everything that stages have stored beside it, read without its network or data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -14,16 +14,22 @@ from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.controls import ControlsResult
 from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.analysis.stages.features import ExamplesResult, FeaturesResult
+from interbasis.analysis.stages.intervene import InterventionResult
 from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.analysis.stages.steer import SteerResult
 from interbasis.analysis.stages.trace import TraceResult
-from interbasis.analysis.stored_results import Result, load_named, result_names
+from interbasis.analysis.stored_results import Result, is_outdated, load_named, result_names
 from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.graph.store import load_identified
+from interbasis.graph.store import graph_digest, load_identified
 
 R = TypeVar("R", bound=Result)
+
+MEASURED: tuple[type[Result], ...] = (
+    AblationResult, CurvesResult, ControlsResult, ModulesResult, FeaturesResult, TraceResult, SteerResult,
+)  # fmt: skip
+"""Results that are measured on a graph."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +54,14 @@ class RunRecord:
     """Traces that were asked for, by name."""
     steers: dict[str, SteerResult] = field(default_factory=dict)
     """Changes of features, by the name that they are stored under."""
+    interventions: dict[str, InterventionResult] = field(default_factory=dict)
+    """Features that were set over labelled data, likewise."""
     traces_left_out: int = 0
     """Older traces that were not read."""
     differences: dict[str, Difference] = field(default_factory=dict)
     """Differences between its model and others, by name."""
+    outdated: tuple[str, ...] = ()
+    """Commands whose results in the folder were measured on an older graph, and are left out."""
     unreadable: tuple[str, ...] = ()
     """Why results that are there could not be read, a sentence each."""
 
@@ -100,14 +110,16 @@ def read_results(
         masks = {} if ablation is None else _edge_masks(run, ablation)
     except InterbasisError as error:
         report(error)
+
+    def several(kind: type[R], names: Sequence[str] | None = None) -> dict[str, R]:
+        if run.folder is None:
+            return {stem: result for stem, result in run.results.items() if isinstance(result, kind)}
+        return load_named(run.folder, kind, names, run.graph, run.digest, report)
+
+    names = [] if run.folder is None else result_names(run.folder, TraceResult)
+    traces = several(TraceResult, names[:max_traces])
     if run.folder is None:
-        names = []
-        traces = {result.name: result for result in run.results.values() if isinstance(result, TraceResult)}
-        steers = {stem: result for stem, result in run.results.items() if isinstance(result, SteerResult)}
-    else:
-        steers = load_named(run.folder, SteerResult, None, run.graph, run.digest, report)
-        names = result_names(run.folder, TraceResult)
-        traces = load_named(run.folder, TraceResult, names[:max_traces], run.graph, run.digest, report)
+        traces = {result.name: result for result in traces.values()}
     return RunRecord(
         graph=run.graph,
         folder=run.folder,
@@ -121,11 +133,19 @@ def read_results(
         examples=read(ExamplesResult),
         labels=read(LabelsResult),
         traces=traces,
-        steers=steers,
+        steers=several(SteerResult),
+        interventions=several(InterventionResult),
         traces_left_out=len(names[len(names) if max_traces is None else max_traces :]),
         differences=_differences(run, report),
+        outdated=() if run.folder is None else outdated_results(run.folder, run.digest),
         unreadable=tuple(problems),
     )
+
+
+def outdated_results(folder: Path, digest: str | None = None) -> tuple[str, ...]:
+    """Commands whose results in a run's folder were measured on an older graph than the run's."""
+    graph = digest or graph_digest(folder)
+    return tuple(kind.command for kind in MEASURED if is_outdated(folder, kind, graph))
 
 
 def _differences(run: Workspace, report: Callable[[InterbasisError], None]) -> dict[str, Difference]:

@@ -247,6 +247,20 @@ def load_named(
     return loaded
 
 
+def is_outdated(run: str | Path, kind: type[Result], digest: str) -> bool:
+    """Whether the folder holds a result of a kind that was measured on another graph than this one."""
+    run = Path(run)
+    stems = [kind.file, *(f"{kind.file}/{name}" for name in result_names(run, kind))]
+    for path in (inside(run, f"{stem}.json") for stem in stems):
+        try:
+            values = parse_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(values, dict) and values.get("format") == FORMAT and values.get("graph") != digest:
+            return True
+    return False
+
+
 def load_tensors(run: str | Path, kind: type[Result], digest: str | None = None) -> dict[str, Tensor]:
     """The tensors that go with a result; none where it has none."""
     run = Path(run)

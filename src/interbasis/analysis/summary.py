@@ -84,6 +84,10 @@ class RunSummary(Record):
     versions: dict[str, str]
     too_few_data: str = ""
     """A sentence on layers with no more tokens than coordinates; empty where all have more."""
+    unfinished: bool = False
+    """Whether the build goes on, or was interrupted: the graph is that of its last round."""
+    outdated: tuple[str, ...] = ()
+    """Commands whose results in the run's folder were measured on an older graph."""
     layers: dict[str, LayerSummary]
     sections: dict[str, SectionSummary]
 

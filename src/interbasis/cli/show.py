@@ -26,10 +26,11 @@ def show(
 
     For a model: interbasis show modadd
     """
+    from interbasis.analysis.run_record import outdated_results
     from interbasis.analysis.summary import summarise
     from interbasis.dictionaries.graph import is_dictionary_graph, load_graph
     from interbasis.graph.named_models import MODEL_FAMILIES, open_model
-    from interbasis.graph.store import load
+    from interbasis.graph.store import is_unfinished, load_identified
     from interbasis.network.summary import describe
     from interbasis.show.dictionaries.tables import graph_tables
     from interbasis.show.result_tables import section_tables, summary_tables
@@ -43,4 +44,7 @@ def show(
         common.show(load_graph(folder).header, as_json, graph_tables, folder)
         return
     tables = lambda summary: summary_tables(summary, run, all_rows)  # noqa: E731
-    common.show(summarise(load(folder)), as_json, tables, folder)
+    graph, digest = load_identified(folder)
+    found = {"outdated": outdated_results(folder, digest), "unfinished": is_unfinished(folder)}
+    summary = summarise(graph).model_copy(update=found)
+    common.show(summary, as_json, tables, folder)

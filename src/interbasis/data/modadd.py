@@ -7,6 +7,9 @@ from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
 
+FRACTION = 0.3
+"""Share of the pairs in the paper's training set."""
+
 
 class Labelled(NamedTuple):
     """Inputs and their labels."""
@@ -21,7 +24,7 @@ def pairs(p: int = 113) -> Labelled:
     return Labelled(torch.stack([x, y, torch.full_like(x, p)], dim=1), (x + y) % p)
 
 
-def split(p: int = 113, fraction: float = 0.3, seed: int = 0) -> tuple[Labelled, Labelled]:
+def split(p: int = 113, fraction: float = FRACTION, seed: int = 0) -> tuple[Labelled, Labelled]:
     """The paper's training and test sets: a random split of all pairs.
 
     Args:

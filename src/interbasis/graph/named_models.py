@@ -25,6 +25,7 @@ from interbasis.base.memory import collecting_later
 from interbasis.base.messages import logger
 from interbasis.compute.team import Team
 from interbasis.data import arrays, cifar10, images, mnist, streams
+from interbasis.data.modadd import FRACTION
 from interbasis.data.modadd import split as split_pairs
 from interbasis.data.samples import Pair, Samples, Split
 from interbasis.graph.named_sources import SHIPPED_MODELS, source_location, split_options
@@ -96,7 +97,10 @@ def _shipped_or_file(spec: str, path: str) -> Model:
         raise InterbasisError(f"expected a safetensors checkpoint at {file}, but there is no such file")
     network = modadd.load(file)
     p = modadd.modulus(network)
-    return Model(spec, network, "modadd" if p == 113 else f"modadd,p={p}", context=3)
+    data, fraction = "modadd" if p == 113 else f"modadd,p={p}", modadd.training_fraction(file)
+    if fraction != FRACTION:
+        data += f",fraction={fraction}"
+    return Model(spec, network, data, context=3)
 
 
 def _residual(spec: str, path: str) -> Model:
@@ -136,7 +140,9 @@ def open_data(
         whole = streams.load(family, path, split, options, tokenizer, samples or at_most)
         return whole if samples is None else first_samples(whole, samples)
     if family == "modadd" and not path:
-        whole = _pairs(_integer(spec, "p", options.pop("p", None)) or 113, split)
+        p, fraction = _integer(spec, "p", options.pop("p", None)), options.pop("fraction", str(FRACTION))
+        with Explained(f"{spec!r}: could not read fraction as a number", ValueError):
+            whole = _pairs(p or 113, float(fraction), split)
     elif family in IMAGES:
         whole = IMAGES[family](path or None, split)
     elif family == "images" and path:
@@ -185,8 +191,8 @@ def _integer(spec: str, name: str, text: str | None) -> int | None:
     return int(text)
 
 
-def _pairs(p: int, split: Split) -> Samples:
-    inputs, labels = split_pairs(p=p)[0 if split == "train" else 1]
+def _pairs(p: int, fraction: float, split: Split) -> Samples:
+    inputs, labels = split_pairs(p, fraction)[0 if split == "train" else 1]
 
     def read(first: int, last: int) -> Pair:
         return inputs[first:last], labels[first:last]

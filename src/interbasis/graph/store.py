@@ -220,6 +220,11 @@ def clear_older(folder: Path, unfinished: bool = False) -> None:
         clear_unfinished(folder)
 
 
+def is_unfinished(folder: Path) -> bool:
+    """Whether the build of a run goes on, or was interrupted after a round."""
+    return bool(unfinished_tasks(folder, "build"))
+
+
 def clear_unfinished(folder: Path) -> None:
     """Remove the state of unfinished builds."""
     for task in ("pilot", "build"):

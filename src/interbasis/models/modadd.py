@@ -12,16 +12,17 @@ last position is kept. Its tensors, with x @ W as the convention and k the numbe
     unembed.W_U [d, vocabulary]              unembed.b_U [vocabulary]
 """
 
+import json
 import re
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from interbasis.base.errors import Explained, InterbasisError
-from interbasis.data.modadd import pairs, split
+from interbasis.data.modadd import FRACTION, pairs, split
 from interbasis.models.embedding import TokenEmbedding
 from interbasis.models.matrices import changed_matrices
 from interbasis.network.cores import Attention, AttentionShape, Elementwise, Linear
@@ -74,6 +75,14 @@ def load(path: str | Path | None = None) -> Network:
     with Explained(problem, OSError, SafetensorError):
         weights = load_file(path)
     return from_weights(weights, str(path))
+
+
+def training_fraction(path: Path) -> float:
+    """Share of all pairs that a checkpoint was trained on; the paper's where it does not say."""
+    problem = f"could not read how {path} was trained"
+    with Explained(problem, OSError, SafetensorError, ValueError, TypeError), safe_open(path, "pt") as file:
+        training = json.loads((file.metadata() or {}).get("training", "{}"))
+        return float(training.get("fraction", FRACTION))
 
 
 def from_weights(weights: dict[str, Tensor], origin: str = "the given weights") -> Network:

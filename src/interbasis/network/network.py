@@ -389,6 +389,8 @@ class Network:
     """Whether it takes tokens and its outputs at every position are about the token that follows."""
     token_names: tuple[str, ...] = ()
     """Texts of its tokens, if it knows them; a tokenizer says so otherwise."""
+    tokenizer: str = ""
+    """Folder of its tokenizer, where it was read from a folder that has one."""
     modulus: int | None = None
     """p, if it adds two numbers modulo p: then features are functions of two numbers with Fourier labels."""
     arrange: Callable[[Tensor], Tensor] | None = None

@@ -8,7 +8,6 @@ from interbasis.base.errors import InterbasisError
 from interbasis.base.files import check_writable
 from interbasis.base.memory import return_freed_memory
 from interbasis.base.progress import Progress
-from interbasis.compute.checkpoints import unfinished_tasks
 from interbasis.compute.locks import building, working
 from interbasis.compute.team import ALONE, Resources, Team, torchrun_team
 from interbasis.data.samples import Samples
@@ -164,7 +163,7 @@ def _built_already(
 
 def _goes_on(precision: Precision, target: BuildTarget, folder: Path) -> bool:
     """Whether a run has a larger error than is asked for now, or its build did not end."""
-    unfinished = bool(unfinished_tasks(folder, "build"))
+    unfinished = store.is_unfinished(folder)
     if target.error is None:
         return unfinished and target.time is not None
     smaller = precision.error is None or target.error < precision.error

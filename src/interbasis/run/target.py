@@ -21,6 +21,9 @@ from interbasis.network.network import Network
 
 DEFAULT_ERROR = 0.05
 """Of language models whose exact graph takes longer than `SHORT_SECONDS`."""
+AIM = 0.92
+"""Share of the error asked for at which a build stops. Its own estimate decides, and stopping as soon as that
+is small enough favours estimates that are too small."""
 SHORT_SECONDS = 60.0
 PASSES_PER_COORDINATE = 8
 """An exact build takes fewer forward passes than so many per coordinate of the widest layer."""
@@ -91,7 +94,7 @@ def decide(
         else:
             exact = pilot.choice(0.0)
             short = not asked and exact.seconds.wall < SHORT_SECONDS
-            choice = exact if short else pilot.choice(target.error or DEFAULT_ERROR)
+            choice = exact if short else pilot.choice(AIM * (target.error or DEFAULT_ERROR))
         return {}, choice.model_dump(mode="json")
 
     if folder is not None and decisive is not None:
@@ -107,7 +110,7 @@ def decide(
     if team.is_first:
         logger.info(_sentence(choice))
     deadline = None if target.time is None or choice.exact else begun + target.time
-    return Decision(chosen, Goal(error, deadline), precision)
+    return Decision(chosen, Goal(error and AIM * error, deadline), precision)
 
 
 def _check(config: BuildConfig, target: BuildTarget, team: Team, in_parts: bool) -> None:

@@ -31,28 +31,35 @@ class DifferenceClaim:
 
 def difference_findings(result: Difference) -> Iterator[str]:
     """Sentences about where two models differ."""
-    words = SENTENCES["findings"]
-    leading = result.leading
+    words, names, leading = SENTENCES["findings"], list(result.layers), result.leading
+    embedding = result.layers[names[0]].arising
+    if embedding:
+        yield words["embedding"].format(share=_part(embedding), layer=names[0])
     if leading is None:
         yield words["same"]
         return
-    arising, names = _arising(result), list(result.layers)
+    arising = _arising(result)
     section, layer = result.sections[leading], names[names.index(leading) + 1]
     others = [name for name in arising if name != leading]
     following = (
         f"; the next, {result.sections[others[0]].name}, adds {_share(arising[others[0]])}" if others else ""
     )
     yield words["leading"].format(
-        section=section.name, arising=_part(arising[leading]), layer=layer, next=following
+        arises="The largest difference arises" if others else "The difference arises",
+        section=section.name,
+        arising=_part(arising[leading]),
+        layer=layer,
+        next=following,
     )
     changed = [row for row in result.sections.values() if row.changed]
     yield words["shares"].format(
         count=len(changed),
+        sections=len(result.sections),
         outputs=_range([row.outputs.value for row in changed]),
         jacobian=_range([row.jacobian.value for row in changed]),
     )
     last = result.layers[names[-1]]
-    yield words["end"].format(
+    yield words["end" if last.arising else "end_passed_on"].format(
         layer=names[-1],
         total=_part(last.total),
         arising=_share(last.arising),
@@ -64,11 +71,11 @@ def difference_findings(result: Difference) -> Iterator[str]:
         yield words["head"].format(
             section=section.name, head=head.head, **paths | {"total": _part(head.total)}
         )
-    if section.reading_directions:
-        direction = section.reading_directions[0]
-        yield words["reading"].format(
-            section=section.name, share=_share(direction.share), tokens=active_tokens(direction)
-        )
+    kind = "read" if section.reading_directions else "treated"
+    direction = (section.reading_directions or section.input_directions)[0]
+    yield words[kind].format(
+        section=section.name, share=_share(direction.share), tokens=active_tokens(direction)
+    )
 
 
 def difference_claims(result: Difference) -> list[DifferenceClaim]:
@@ -125,8 +132,8 @@ def _arising(result: Difference) -> dict[str, float]:
 
 
 def _range(values: list[float]) -> str:
-    low, high = min(values), max(values)
-    return _share(low) if low == high else f"{_share(low)} to {_share(high)}"
+    low, high = (f"{100 * value:.3g} %" for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
 
 
 def _share(value: float) -> str:

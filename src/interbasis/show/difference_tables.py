@@ -50,22 +50,24 @@ def difference_tables(result: Difference) -> Parts:
         note = "Change of the Jacobian through one head, as a share of the section's; paths add up or cancel."
         parts.append(ResultTable.from_cells("Heads", ("head", "value", "key", "query", "all"), heads, note))
     directions = [
-        (section.name, side, _number(direction.share), active_tokens(direction))
+        (section.name, kind, _number(direction.share), active_tokens(direction))
         for section in changed.values()
-        for side, found in (
-            ("output", section.output_directions),
-            ("input", section.input_directions),
-            ("reading", section.reading_directions),
+        for kind, found in (
+            ("read", section.reading_directions),
+            ("treated", section.input_directions),
+            ("put out", section.output_directions),
         )
         for direction in found[:DIRECTIONS_SHOWN]
     ]
-    columns = ("section", "side", "share of change", "most active at")
+    columns = ("section", "differently", "share of change", "most active at")
     note = (
-        "Directions of the outputs that differ, of inputs that are treated differently, and of inputs that "
-        "weights read differently."
+        "Directions of inputs that changed weights read differently, of inputs that the section treats "
+        "differently on all paths together, and of the outputs."
     )
     parts.append(
-        ResultTable.from_cells("Directions", columns, directions, note, text=("side", "most active at"))
+        ResultTable.from_cells(
+            "Directions", columns, directions, note, text=("differently", "most active at")
+        )
     )
     parts.append(_total_line(result))
     return parts
@@ -100,7 +102,7 @@ def _total_line(result: Difference) -> str:
     leading = result.leading
     if leading is None:
         return "The two models compute the same on these data in every section."
-    return f"Most of the difference arises in {result.sections[leading].name}."
+    return f"The largest difference arises in {result.sections[leading].name}."
 
 
 def share_text(share: Share) -> str:

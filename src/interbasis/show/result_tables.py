@@ -14,6 +14,7 @@ from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.controls import ControlsResult
 from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.analysis.stages.features import FeaturesResult
+from interbasis.analysis.stages.intervene import InterventionResult
 from interbasis.analysis.stages.modules import MIN_MODULARITY_Z, ModulesResult
 from interbasis.analysis.stages.steer import SteerResult
 from interbasis.analysis.stages.trace import TraceResult
@@ -22,9 +23,9 @@ from interbasis.analysis.traces.records import Trace
 from interbasis.base.memory import format_bytes
 from interbasis.graph.costs import BuildPlan
 from interbasis.graph.interaction_graph import Carrier, LargestDirection
-from interbasis.graph.precision import Precision
 from interbasis.models.hf.families_table import FamiliesTable, Way
 from interbasis.network.summary import NetworkSummary
+from interbasis.show.precision import duration, precision_sentence
 from interbasis.show.tables import MISSING, Cell, Parts, ResultTable, result_tables
 
 if TYPE_CHECKING:
@@ -75,23 +76,14 @@ def summary_tables(summary: RunSummary, folder: str = "", all_rows: bool = False
         parts.append(_edge_table(sections).first_and_last(count))
     if summary.too_few_data:
         parts.append(f"{summary.too_few_data[0].upper()}{summary.too_few_data[1:]}.\n")
+    if summary.outdated:
+        parts.append(TEXTS["outdated"].format(commands=", ".join(summary.outdated)))
     if summary.precision is not None and summary.precision.reached:
-        parts.append(_precision_line(summary.precision))
+        parts.append(precision_sentence(summary.precision, summary.unfinished))
     if count < len(layers):
         command = f"interbasis show {folder} --all" if folder else "run.summary().layers and .sections"
         parts.append(TEXTS["rows_shown"].format(count=count, layers=len(layers), command=command))
     return parts
-
-
-def _precision_line(precision: Precision) -> str:
-    """Errors asked for and reached."""
-    asked = ""
-    if precision.error is not None:
-        asked = f" Asked for: {precision.error:.2%}."
-    elif precision.time is not None:
-        asked = f" Asked for: the least within {_duration(precision.time)}."
-    Λ, Ê = (max(errors.values(), default=0.0) for errors in (precision.layers, precision.sections))
-    return TEXTS["precision"].format(eigenvalues=f"{Λ:.1%}", edges=f"{Ê:.1%}", asked=asked)
 
 
 def _layer_table(layers: Sequence[LayerSummary]) -> ResultTable:
@@ -208,14 +200,14 @@ def plan_tables(plan: BuildPlan) -> Parts:
     rows = [
         (
             name, f"{choice.jacobian_error:.1%}", f"{choice.edge_error:.1%}",
-            _duration(3600 * plan.hours(choice)), _duration(choice.seconds.processor),
+            duration(3600 * plan.hours(choice)), duration(choice.seconds.processor),
             f"{choice.seconds.processor / (plan.samples * plan.pilot.forward.processor):.1f}",
         )
         for name, choice in [*((f"{e:.0%}", c) for e, c in plan.targets.items()), ("exact", plan.exact)]
     ]  # fmt: skip
     head = ("target", "error of Λ", "error of Ê", "time", "processor", "forward passes")
     machines = "" if plan.processes == 1 else TEXTS["plan_processes"].format(plan=plan)
-    note = TEXTS["plan_note"].format(trial=_duration(plan.pilot.seconds.wall), machines=machines)
+    note = TEXTS["plan_note"].format(trial=duration(plan.pilot.seconds.wall), machines=machines)
     sizes = TEXTS["plan_sizes"].format(memory=format_bytes(plan.memory), disk=format_bytes(plan.disk))
     line = TEXTS["plan"].format(plan=plan, tokens=plan.samples * plan.positions)
     return [line, ResultTable.from_cells("Builds", head, rows, note), sizes]
@@ -455,6 +447,20 @@ def steer_tables(result: SteerResult) -> Parts:
     return parts
 
 
+@result_tables.register
+def intervention_tables(result: InterventionResult) -> Parts:
+    """Accuracy and loss before and after."""
+    interval = "{:+.4f} to {:+.4f}".format(*result.loss_interval) if result.loss_interval else ""
+    (right, still_right), (loss, later_loss) = result.accuracy, result.loss
+    rows = [
+        ("accuracy", f"{right:.2%}", f"{still_right:.2%}", f"{still_right - right:+.2%}", ""),
+        ("cross-entropy", f"{loss:.4f}", f"{later_loss:.4f}", f"{later_loss - loss:+.4f}", interval),
+    ]
+    title = f"{result.layer}:{result.feature} set to {result.target}  {result.label}"
+    head = (f"{result.data.samples:,} inputs", "before", "after", "change", "95 % interval")
+    return [ResultTable.from_cells(title, head, rows, text=head[:1])]
+
+
 def _label_tests(result: SteerResult) -> ResultTable:
     rows = [
         (
@@ -602,12 +608,6 @@ def joined_words(values: Iterable[object]) -> str:
 
 def _decimals(value: float | None) -> str:
     return MISSING if value is None or math.isnan(value) else f"{value:.3f}"
-
-
-def _duration(seconds: float) -> str:
-    units = {"years": 365.25 * 86400, "days": 86400, "hours": 3600, "minutes": 60}
-    texts = [f"{seconds / size:,.1f} {unit}" for unit, size in units.items() if seconds >= 2 * size]
-    return texts[0] if texts else f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def _pair(a: float | None, b: float | None, form: str = ",") -> str:

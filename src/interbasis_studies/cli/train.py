@@ -29,6 +29,8 @@ class TrainRequest(Record):
     """modadd only: at most this many steps."""
     modulus: int | None = Field(default=None, ge=3)
     """modadd only: p, the number that sums are taken modulo; default: 113."""
+    fraction: float | None = Field(default=None, gt=0, lt=1)
+    """modadd only: share of all pairs to train on; default: 0.3. With more, the task is learnt sooner."""
     keep_every: int = Field(default=0, ge=0)
     """modadd only: also keep a checkpoint of every so many steps, as NAME-STEP.safetensors; 0 keeps none."""
     epochs: int | None = Field(default=None, ge=1)
@@ -70,7 +72,7 @@ def train(
     path = request.out or Path(f"{task}-seed{request.seed}.safetensors")
     if path.exists():
         raise InterbasisError(f"{path} exists already; name another file, or delete it to train again")
-    for option in ("data", "epochs") if task == "modadd" else ("steps", "modulus", "keep_every"):
+    for option in ("data", "epochs") if task == "modadd" else ("steps", "modulus", "fraction", "keep_every"):
         if getattr(request, option):
             raise InterbasisError(f"--{option.replace('_', '-')} is not an option of train {task}")
     check_writable(path.parent)
@@ -90,10 +92,12 @@ def _modadd(request: TrainRequest, path: Path, line: "_Line") -> None:
     from interbasis_studies.training.modadd import Recipe, train
 
     recipe = Recipe(seed=request.seed)
-    if request.steps is not None:
-        recipe = replace(recipe, steps=request.steps)
-    if request.modulus is not None:
-        recipe = replace(recipe, p=request.modulus)
+    recipe = replace(
+        recipe,
+        steps=request.steps or recipe.steps,
+        p=request.modulus or recipe.p,
+        fraction=request.fraction or recipe.fraction,
+    )
     advance = lambda step, loss, accuracy: line(step, recipe.steps, loss, accuracy)  # noqa: E731
     train(recipe, path, advance, request.keep_every)
 

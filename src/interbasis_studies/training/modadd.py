@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from interbasis.base.files import write_atomically
-from interbasis.data.modadd import split
+from interbasis.data.modadd import FRACTION, split
 from interbasis.models.modadd import FAMILY
 from interbasis_studies.training.state import TrainingState, discard_state
 
@@ -42,7 +42,7 @@ class Recipe:
     width: int = 128
     heads: int = 4
     hidden: int = 512
-    fraction: float = 0.3
+    fraction: float = FRACTION
     learning_rate: float = 1e-3
     weight_decay: float = 1.0
     betas: tuple[float, float] = (0.9, 0.98)

@@ -27,9 +27,12 @@ NOUNS: Mapping[EvidenceKind, str] = {
 """Words before the text of some kinds of evidence."""
 
 
-def findings(run: ReportedRun) -> tuple[str, str, str]:
-    """Three sentences about one run."""
-    return _edges(run), _features(run), _trust(run)
+def findings(run: ReportedRun) -> tuple[str, ...]:
+    """Three sentences about one run, and a fourth where results of an older graph are left out."""
+    sentences = _edges(run), _features(run), _trust(run)
+    if not run.record.outdated:
+        return sentences
+    return *sentences, SENTENCES["outdated"].format(commands=", ".join(run.record.outdated))
 
 
 def _edges(run: ReportedRun) -> str:

@@ -225,6 +225,8 @@ class PageAbout(Record):
     seconds: dict[str, float]
     versions: dict[str, str]
     model_fingerprint: str
+    precision: str
+    """Errors reached and asked for, a sentence; empty where nothing was sampled."""
 
 
 class PageTraceTarget(PageRecord):
@@ -364,6 +366,8 @@ class PageRun(Record):
     too_few_data: str
     """A sentence on layers with no more tokens than coordinates; empty where all have more."""
     differences: tuple[PageDifference, ...]
+    outdated: tuple[str, ...]
+    """Commands whose results were measured on an older graph of the run, and are left out."""
     unreadable: tuple[str, ...]
     """Results that could not be read, a sentence each."""
 

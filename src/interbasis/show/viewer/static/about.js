@@ -23,7 +23,7 @@ export function aboutTab(page) {
 }
 
 function aboutRun(run) {
-  const { about, digest, too_few_data, unreadable } = run.record;
+  const { about, digest, outdated, too_few_data, unreadable } = run.record;
   const seconds = Object.values(about.seconds).reduce((sum, value) => sum + value, 0);
   return [
     el("h2", {}, name(run.title)),
@@ -38,6 +38,7 @@ function aboutRun(run) {
       ],
       ["Computed in", `${decimal(seconds)} s`],
       ["Settings", settings(about.settings)],
+      about.precision && ["Precision", about.precision],
       [
         "Versions",
         Object.entries(about.versions)
@@ -121,7 +122,10 @@ function aboutRun(run) {
           { class: available ? "" : "absent" },
           available
             ? `${meaning}: available`
-            : [`${meaning}: not yet; run `, el("code", {}, `interbasis ${maker} RUN`)],
+            : [
+                `${meaning}: ${outdated.includes(maker) ? "outdated, measured on an older graph" : "not yet"}; run `,
+                el("code", {}, `interbasis ${maker} RUN`),
+              ],
         ),
       ),
     ),

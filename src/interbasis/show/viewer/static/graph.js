@@ -284,6 +284,8 @@ export class GraphView {
       );
     }
     if (this.run.record.too_few_data) parts.push("too few data for some layers, see About");
+    if (this.run.record.outdated.length)
+      parts.push(`results of an older graph are left out: ${this.run.record.outdated.join(", ")}`);
     if (this.run.record.unreadable.length)
       parts.push(`${plural(this.run.record.unreadable.length, "result")} could not be read, see About`);
     replace(this.status, parts.join(" · "));
