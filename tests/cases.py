@@ -15,7 +15,7 @@ from interbasis.network.cores import Attention, AttentionShape, Core, General, M
 from interbasis.network.network import Network, NodeLayer, Section
 from interbasis.network.section_jacobian import DenseJacobian
 from interbasis_studies.training.modadd import Recipe, initial_weights
-from reference import jacobian_gram, relative_error
+from reference import jacobian_gram, jacobians, relative_error
 
 ACTIVATIONS = {
     "relu": nn.ReLU(),
@@ -203,14 +203,14 @@ def batch_moments(core: Core, u: Tensor, outputs: slice, metric: Tensor, signs=N
     return core.moments(core.statistics(u, outputs), metric)
 
 
-def gram_error(section: Section, f: Tensor) -> float:
+def gram_error(section: Section, f: Tensor, jacobians=jacobians) -> float:
     """How far the Jacobian Gram, as a basis gets it, is from the definition with per-sample Jacobians."""
     u, outputs = section.read_outs(f), section.outputs(f)
     transform = normal(4, section.target.width, seed=77)
     jacobian = DenseJacobian.from_section(section, transform)
     moments = batch_moments(section.core, u, outputs, jacobian.metric)
     gram = jacobian.gram(moments, f[:, outputs].shape[:2].numel(), f.shape[:2].numel())
-    expected = jacobian_gram(section, f, transform)[1:, 1:]
+    expected = jacobian_gram(section, f, transform, jacobians=jacobians)[1:, 1:]
     return relative_error(gram.matrix, expected)
 
 

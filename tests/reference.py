@@ -11,7 +11,14 @@ def jacobians(function, f: Tensor) -> Tensor:  # [n, T, d_in] -> [n, S, d_out, T
     return torch.stack([torch.func.jacrev(lambda x: function(x[None])[0])(x) for x in f])
 
 
-def jacobian_gram(function, f: Tensor, transform: Tensor, seen=None, told=None) -> Tensor:  # [d_in, d_in]
+def looped_jacobians(function, f: Tensor) -> Tensor:
+    """The same by one plain backward pass after the other, as functions that know no batches of them need."""
+    return torch.stack([torch.autograd.functional.jacobian(lambda x: function(x[None])[0], x) for x in f])
+
+
+def jacobian_gram(
+    function, f: Tensor, transform: Tensor, seen=None, told=None, jacobians=jacobians
+) -> Tensor:  # [d_in, d_in]
     """(1/nT) Σ_x Σ_st Σ_i (∂f̂_is/∂f_jt)(∂f̂_is/∂f_j't), T the number of input positions.
 
     Over input positions t with seen [n, T] and output positions s with told [n, S]; None is all of them.

@@ -1,12 +1,14 @@
 """Fewer tokens than coordinates: said at the build, in the summary, in the report and on the page."""
 
 import logging
+from contextlib import suppress
 
 import pytest
 import torch
 from torch import nn
 
 import interbasis
+from interbasis.cli import main
 from interbasis.show.report.claims import claims
 from interbasis.show.report.record import read_runs
 from interbasis.show.result_tables import summary_tables
@@ -35,6 +37,18 @@ def test_too_few_data_are_said_everywhere(samples, tmp_path, caplog, monkeypatch
     assert sentence in workspace_payload(run).too_few_data
     assert any(sentence in part for part in summary_tables(run.summary()) if isinstance(part, str))
     assert f"linear.0 {tokens} for 20 coordinates" in refused(run)
+
+
+def test_the_command_says_it_once(tmp_path, capsys):
+    arguments = ["build", "modadd", "--data", "modadd,samples=60", "--edge-method", "none"]
+    with suppress(SystemExit):
+        main([*arguments, "--out", str(tmp_path / "run")])
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).count("too few data") == 1
+    assert "Too few data" not in printed.out
+    with suppress(SystemExit):
+        main(["show", str(tmp_path / "run")])
+    assert "Too few data: mlp_in.0 has 60 tokens for" in capsys.readouterr().out
 
 
 def test_few_data_are_said_in_the_report_only(tmp_path, caplog, monkeypatch):

@@ -1,8 +1,11 @@
 """Changes of features are stored with the run, and the report's claims are about them."""
 
 import pytest
+import torch
 
+import interbasis
 from interbasis.analysis.run_record import read_run
+from interbasis.base.errors import InterbasisError
 from interbasis.show.report.claims import claims
 from interbasis.show.report.record import read_runs
 from small_runs import classifier
@@ -50,3 +53,42 @@ def test_the_same_change_is_stored_once(run):
     for by in (1.0, 1.0, 1.5):
         run.steer(f"{layer}:1", by, sample=0)
     assert len(list((run.folder / "steers").glob(f"{layer}-1-by-1*sample-0*.json"))) == 2
+
+
+def test_features_that_are_set_are_stored_and_claimed(run):
+    layer = run.graph.layers[1]
+    zero = run.intervene(f"{layer.name}:1", 0)
+    given = run.intervene(f"{layer.name}:2")
+    by_hand = interbasis.features.intervene(run.network, layer, run.data(), 1, 0.0)
+    assert zero.accuracy == by_hand.accuracy
+    assert zero.loss == by_hand.loss
+    assert sum(zero.loss_interval) / 2 == pytest.approx(zero.loss[1] - zero.loss[0], rel=1e-9)
+    far = run.intervene(f"{layer.name}:1", 2.5)
+    moved = interbasis.features.intervene(run.network, layer, run.data(), 1, 2.5 * layer.deviation(1))
+    assert far.loss == moved.loss
+    assert set(read_run(run.folder).interventions.values()) == {zero, given, far}
+    yes = said(run, allowed=True)
+    change = zero.loss[1] - zero.loss[0]
+    assert f"Setting {layer.name}:1 to its mean changes accuracy by" in yes
+    assert f"cross-entropy by {change:+.4f} nats, on 80 inputs." in yes
+    assert "[{:+.4f}, {:+.4f}]".format(*zero.loss_interval) in yes
+    assert f"Setting {layer.name}:2 to its mean given the label" in yes
+    assert f"{layer.name}:2" in said(run, allowed=False)  # nothing else was changed
+    assert "80 inputs" in given._repr_html_()
+
+
+def test_a_neuron_is_set_to_its_mean(tmp_path):
+    run = classifier(tmp_path / "run", basis="neuron")
+    layer = run.graph.layers[1]
+    result = run.intervene(f"{layer.name}:2", 0)
+    by_hand = interbasis.features.intervene(run.network, layer, run.data(), 2, float(layer.mean[2]))
+    assert result.loss == by_hand.loss
+
+
+def test_interventions_that_make_no_sense(run):
+    name = f"{run.graph.layer_names[1]}:1"
+    with pytest.raises(InterbasisError, match="leave out groups or the value"):
+        run.intervene(name, 1.0, groups=[0, 0, 1, 1])
+    unlabelled = interbasis.open_run(run.graph, run.network, torch.zeros(4, 12, dtype=torch.float64))
+    with pytest.raises(InterbasisError, match="require labels"):
+        unlabelled.intervene(name, 1.0)

@@ -56,6 +56,18 @@ def test_the_error_is_reached_and_the_scheme_gives_the_same_bits(network, error)
         )
 
 
+def test_sections_with_other_numbers_of_positions_try_the_same_schemes():
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Conv2d(4, 5, 3),
+        torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(5, 3),
+    )  # fmt: skip
+    pictures = torch.rand(100, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    graph = build(interbasis.from_torch(module, pictures[:1]), pictures, error=0.1).graph
+    assert graph.config.sampled
+    assert 0 < graph.provenance.precision.reached <= 0.1
+
+
 def test_a_time_is_turned_into_samples(network):
     graph = build(network, tokens(120, 8), time="2s").graph
     assert graph.provenance.precision.time == 2

@@ -65,6 +65,21 @@ def test_a_prompt_is_traced_labelled_and_stored(run, cli):
     assert set(load_named(run, TraceResult)) == {result.name, "third"}
 
 
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_model_from_a_folder_brings_its_tokenizer_to_python(run, loaded):
+    from transformers import GPT2LMHeadModel
+
+    folder = str(run.parent / "model")
+    network = interbasis.from_hf(GPT2LMHeadModel.from_pretrained(folder) if loaded else folder)
+    tokens = torch.randint(1, 10, (50, 8), generator=torch.Generator().manual_seed(0))
+    built = interbasis.build(network, tokens, edge_method=None, progress=False)
+    tokens = built.trace("Lily saw the", checks=0).trace.tokens
+    assert [token.text for token in tokens] == ["<s>", "Lily", "saw", "the"]
+    described = built.features(top=1).layers["unembed"].features[0]
+    assert {push.name for push in described.effects.up} <= set(WORDS)
+    assert built.steer("unembed:1", 2.0, "the cat").outputs[0].name in WORDS
+
+
 def test_transformer_lens_names_stand_beside_ours(run, cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     layers = cli("show", run, "--json").json["layers"]

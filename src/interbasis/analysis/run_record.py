@@ -1,6 +1,6 @@
 """A graph with everything that stages have stored beside it, read without its network or data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +14,7 @@ from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.controls import ControlsResult
 from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.analysis.stages.features import ExamplesResult, FeaturesResult
+from interbasis.analysis.stages.intervene import InterventionResult
 from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.analysis.stages.steer import SteerResult
 from interbasis.analysis.stages.trace import TraceResult
@@ -53,6 +54,8 @@ class RunRecord:
     """Traces that were asked for, by name."""
     steers: dict[str, SteerResult] = field(default_factory=dict)
     """Changes of features, by the name that they are stored under."""
+    interventions: dict[str, InterventionResult] = field(default_factory=dict)
+    """Features that were set over labelled data, likewise."""
     traces_left_out: int = 0
     """Older traces that were not read."""
     differences: dict[str, Difference] = field(default_factory=dict)
@@ -107,14 +110,16 @@ def read_results(
         masks = {} if ablation is None else _edge_masks(run, ablation)
     except InterbasisError as error:
         report(error)
+
+    def several(kind: type[R], names: Sequence[str] | None = None) -> dict[str, R]:
+        if run.folder is None:
+            return {stem: result for stem, result in run.results.items() if isinstance(result, kind)}
+        return load_named(run.folder, kind, names, run.graph, run.digest, report)
+
+    names = [] if run.folder is None else result_names(run.folder, TraceResult)
+    traces = several(TraceResult, names[:max_traces])
     if run.folder is None:
-        names = []
-        traces = {result.name: result for result in run.results.values() if isinstance(result, TraceResult)}
-        steers = {stem: result for stem, result in run.results.items() if isinstance(result, SteerResult)}
-    else:
-        steers = load_named(run.folder, SteerResult, None, run.graph, run.digest, report)
-        names = result_names(run.folder, TraceResult)
-        traces = load_named(run.folder, TraceResult, names[:max_traces], run.graph, run.digest, report)
+        traces = {result.name: result for result in traces.values()}
     return RunRecord(
         graph=run.graph,
         folder=run.folder,
@@ -128,7 +133,8 @@ def read_results(
         examples=read(ExamplesResult),
         labels=read(LabelsResult),
         traces=traces,
-        steers=steers,
+        steers=several(SteerResult),
+        interventions=several(InterventionResult),
         traces_left_out=len(names[len(names) if max_traces is None else max_traces :]),
         differences=_differences(run, report),
         outdated=() if run.folder is None else outdated_results(run.folder, run.digest),

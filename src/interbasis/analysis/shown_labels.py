@@ -7,7 +7,7 @@ well: those are described from the first samples of the run's data, and stored a
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from interbasis.analysis.features.records import Feature, FeatureExamples, LayerFeatures
+from interbasis.analysis.features.records import ExampleKind, Feature, FeatureExamples, LayerFeatures
 from interbasis.analysis.stages.features import FeaturesResult
 from interbasis.analysis.stored_results import DataUsed, Result, unknown_feature
 from interbasis.base.errors import InterbasisError
@@ -34,6 +34,8 @@ class LabelsResult(Result):
 
     data: DataUsed
     layers: dict[str, LayerFeatures]
+    kind: ExampleKind | None = None
+    """Kind of the examples."""
     examples: dict[str, tuple[FeatureExamples, ...]]
 
     def misfit(self, graph: "InteractionGraph") -> str:
@@ -46,10 +48,10 @@ def shown_labels(
 ) -> dict[tuple[str, int], Feature]:
     """Descriptions of features by (layer, number); those that the run lacks are made and stored.
 
-    Where the data of the build cannot be opened, only what is stored comes back.
+    Where the model or the data of the build cannot be opened, only what is stored comes back.
 
     Args:
-        workspace: A run with its network.
+        workspace: A run.
         wanted: Numbers of features, by layer.
 
     Returns:
@@ -65,8 +67,8 @@ def shown_labels(
     missing = {name: sorted(j for layer, j in places - known.keys() if layer == name) for name in first}
     if any(missing.values()):
         try:
-            data = workspace.data(None, "train")
-        except InterbasisError:  # a trace is worth having without labels
+            data, _ = workspace.data(None, "train"), workspace.network
+        except InterbasisError:  # a trace and a page are worth having without labels
             return {place: known[place] for place in places & known.keys()}
         made = _described(workspace, data, missing)
         for name, layer in made.layers.items():
@@ -99,7 +101,8 @@ def _described(workspace: "Workspace", data: "Data", missing: Mapping[str, list[
     with progress_bar(workspace.progress) as advance:
         layers = analysis.run(batches, advance, NO_CHECKPOINTS, numbers)
     used = DataUsed(spec=getattr(data, "spec", ""), samples=len(batches), fingerprint=batches.fingerprint())
-    return LabelsResult(data=used, layers=layers, examples=analysis.examples(numbers))
+    kind, examples = presentation.rendering.kind, analysis.examples(numbers)
+    return LabelsResult(data=used, layers=layers, kind=kind, examples=examples)
 
 
 def _merged(earlier: LabelsResult | None, later: LabelsResult) -> LabelsResult:
@@ -111,4 +114,4 @@ def _merged(earlier: LabelsResult | None, later: LabelsResult) -> LabelsResult:
         features = layers[name].features if name in layers else ()
         layers[name] = layer.model_copy(update={"features": (*features, *layer.features)})
         examples[name] = (*examples.get(name, ()), *later.examples[name])
-    return LabelsResult(data=later.data, layers=layers, examples=examples)
+    return LabelsResult(data=later.data, layers=layers, kind=later.kind, examples=examples)

@@ -50,6 +50,9 @@ class SectionSummary(Record):
     edges_for_99_percent: int
     median_relative_error: float | None
     """Median relative standard error of the edges that carry 90 % of ΣÊ²; None where edges are exact."""
+    changed_choices: float | None = None
+    """Share of the tokens that visit other experts on the way of integrated gradients than at its end; None
+    where there are no experts."""
 
     @property
     def name(self) -> str:
@@ -89,10 +92,11 @@ class RunSummary(Record):
     sections: dict[str, SectionSummary]
 
 
-def summarise(graph: InteractionGraph) -> RunSummary:
-    """Summarise a graph in a few numbers."""
+def summarise(graph: InteractionGraph, tokenizer: str = "") -> RunSummary:
+    """Summarise a graph in a few numbers; ``tokenizer`` is a folder, for a run that names none."""
     widths, directions = graph.provenance.widths, graph.provenance.largest_directions
     hooks, degrees = hook_names(graph.layer_names), graph.config.eigenvalue_degrees
+    changed = graph.provenance.changed_choices
     errors: Sequence[Tensor | None] = graph.edge_errors or [None] * len(graph.edges)
     sections = [
         _section(edges, error, *graph.layers[k : k + 2])
@@ -107,7 +111,7 @@ def summarise(graph: InteractionGraph) -> RunSummary:
         skip_positions=graph.config.skip_positions,
         norm_limit=graph.config.norm_limit,
         isolate_largest=graph.config.isolate_largest,
-        token_texts=_token_texts(graph),
+        token_texts=_token_texts(graph, tokenizer),
         precision=graph.provenance.precision,
         seconds={phase: round(t, 3) for phase, t in graph.provenance.timings.items()},
         versions=graph.provenance.versions,
@@ -116,16 +120,20 @@ def summarise(graph: InteractionGraph) -> RunSummary:
             layer.name: _layer(layer, width, hooks.get(layer.name), directions.get(layer.name), degrees)
             for layer, width in zip(graph.layers, widths, strict=True)
         },
-        sections={section.source: section for section in sections},
+        sections={
+            section.source: section.model_copy(update={"changed_choices": changed.get(section.source)})
+            for section in sections
+        },
     )
 
 
-def _token_texts(graph: InteractionGraph) -> dict[int, str]:
-    """Texts of the tokens that carry largest directions, by the tokenizer that the data or the model name."""
+def _token_texts(graph: InteractionGraph, tokenizer: str) -> dict[int, str]:
+    """Texts of tokens that carry largest directions: by the tokenizer given, the data's or the model's."""
     directions, request = graph.provenance.largest_directions.values(), graph.provenance.request
     tokens = sorted({carrier.index for direction in directions for carrier in direction.tokens})
     named = () if request is None else ((request.data or "", "tokenizer"), (request.model, ""))
-    for spec, option in named if tokens else ():
+    given = ((f"hf:{tokenizer}", ""),) if tokenizer else ()
+    for spec, option in (*given, *named) if tokens else ():
         family, _, value = spec.partition(":")
         name, options = split_options(value)
         folder = Path(options.get(option, name if family == "hf" else ""))

@@ -131,9 +131,10 @@ class OpenedRun:
 
     @property
     def tokenizer(self) -> str:
-        """Folder of the tokenizer of the model, or of the data that were given; empty without one."""
+        """Folder of the tokenizer of the model, the data or the network given; empty without one."""
         folder = self.model.tokenizer if self.model is not None else ""
-        return folder or str(getattr(self.train_data, "tokenizer", None) or "")
+        folder = folder or str(getattr(self.train_data, "tokenizer", None) or "")
+        return folder or (self.given_network.tokenizer if self.given_network is not None else "")
 
     def data(self, spec: str | None = None, split: Split = "test") -> Data:
         """Return the data named, those given in Python, or a split of those that the graph was built on.

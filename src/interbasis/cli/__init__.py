@@ -25,7 +25,7 @@ COMMANDS = {
     "From a model to its graph": ("show", "plan", "build", "shards", "merge"),
     "More features than dimensions": ("dictionary",),
     "What matters": ("ablate", "curves", "modules"),
-    "What it means": ("features", "trace", "steer", "view"),
+    "What it means": ("features", "trace", "steer", "intervene", "view"),
     "What may be claimed": ("yardstick", "controls", "compare", "diff", "report", "figures", "export"),
 }
 """In groups, in the order of work; command NAME is the function NAME in the module NAME."""

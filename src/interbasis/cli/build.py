@@ -115,7 +115,8 @@ def build(
         common.show(compute_shard(request, output.out, shard), as_json, shard_lines, output.out)
         return
     run = build_by_name(request, output.out, overwrite=output.overwrite, resources=output)
-    tables = lambda summary: summary_tables(summary, str(output.out))  # noqa: E731
+    said = {"too_few_data": ""}  # as a warning, by the build
+    tables = lambda summary: summary_tables(summary.model_copy(update=said), str(output.out))  # noqa: E731
     common.show(run.summary(), as_json, tables, output.out)
 
 

@@ -45,6 +45,15 @@ Trust = Annotated[
     ),
 ]
 AsJson = Annotated[bool, flag("Print the result as JSON.", "--json")]
+Labels = Annotated[
+    bool,
+    Parameter(
+        name="--labels",
+        negative="--no-labels",
+        help="Describe the features that the page opens with, the first 32 of each layer, as far as "
+        "interbasis features has not; once, kept in the run.",
+    ),
+]
 
 
 def open_run(run: Path, model: str | None, trust: bool, memory: str | None = None) -> "OpenRun":
@@ -57,6 +66,17 @@ def open_run(run: Path, model: str | None, trust: bool, memory: str | None = Non
     if trust:
         trust_run(run)
     return front.open_run(run, model=model, memory=memory)
+
+
+def describe_opening_views(runs: Iterable[Path]) -> None:
+    """Describe the features that the pages of runs open with, as far as that was not done."""
+    from interbasis.dictionaries.graph import is_dictionary_graph
+    from interbasis.run import run as front
+    from interbasis.show.viewer import describe_opening_view
+
+    for run in runs:
+        if not is_dictionary_graph(run):
+            describe_opening_view(front.open_run(run))
 
 
 def shown_between(

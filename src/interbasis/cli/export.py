@@ -44,6 +44,7 @@ def export(
     /,
     *,
     request: Annotated[ExportRequest | None, common.Flat] = None,
+    labels: common.Labels = True,
     as_json: common.AsJson = False,
 ) -> None:
     """Export a run as HTML, GraphML, parquet or JSON.
@@ -65,7 +66,10 @@ def export(
     if request.html is not None:
         from interbasis.show.viewer import write_page
 
-        files.append(write_page([run] if other is None else [run, other], request.html))
+        runs = [run] if other is None else [run, other]
+        if labels:
+            common.describe_opening_views(runs)
+        files.append(write_page(runs, request.html))
     if any(tables):
         from interbasis.show.export import plain_graph, write_graphml, write_neuronpedia, write_parquet
 

@@ -20,6 +20,7 @@ def view(
     open_browser: Annotated[
         bool, Parameter(name="--open", negative="--no-open", help="Open the page in the browser.")
     ] = True,
+    labels: common.Labels = True,
     as_json: common.AsJson = False,
 ) -> None:
     """Show a run as a page in the browser, served on this machine only, until Ctrl+C.
@@ -33,7 +34,10 @@ def view(
     from interbasis.show.viewer import ViewerServer
     from interbasis.show.viewer.server import opened_in_browser
 
-    with ViewerServer([run] if other is None else [run, other], port) as server, ExitStack() as stack:
+    runs = [run] if other is None else [run, other]
+    if labels:
+        common.describe_opening_views(runs)
+    with ViewerServer(runs, port) as server, ExitStack() as stack:
         common.print_text(json.dumps({"url": server.url}) if as_json else f"{server.url}  (Ctrl+C ends it)")
         with suppress(KeyboardInterrupt):
             if open_browser:

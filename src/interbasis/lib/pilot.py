@@ -42,7 +42,7 @@ from interbasis.numerics.integration import Rule
 from interbasis.numerics.random_signs import Sources
 
 PILOT_TOKENS = 2048
-"""Tokens that every scheme is tried on, about; of long samples, those of `MIN_SAMPLES`."""
+"""Tokens that every scheme is tried on, about, for a build."""
 MIN_SAMPLES, MAX_SAMPLES = 4, 64
 """Samples that every scheme is tried on."""
 EXACT_POSITIONS = 4
@@ -58,24 +58,26 @@ SIGNS = (1, 2, 4, 8, 16, 32)
 """Sets of random signs to choose from."""
 
 
-def run_pilot(network: Network, data: BuildData, config: BuildConfig) -> Pilot:
+def run_pilot(network: Network, data: BuildData, config: BuildConfig, tokens: int = PILOT_TOKENS) -> Pilot:
     """Try every scheme on a few samples.
 
     Args:
         network: The network, in the dtype and on the device of the build.
         data: Data of the build.
         config: Settings of the build; those for sampling are left out of account.
+        tokens: Tokens that every scheme is tried on, about; of long samples, those of `MIN_SAMPLES`.
     """
     start = _now()
     batches = data.edge_data
     positions = network.prefix(batches.first().to(network.device)).shape[1]
-    count = min(len(batches), max(MIN_SAMPLES, min(MAX_SAMPLES, PILOT_TOKENS // positions)) + 1)
+    count = min(len(batches), max(MIN_SAMPLES, min(MAX_SAMPLES, tokens // positions)) + 1)
     drawn = Batches(batches.drawn(count, config.seed).between(0, count))
     with _timed() as surveying:
         counted = survey(drawn, config.skip_positions, config.norm_limit or 0.0, Executor(network)).counted
     activations, forward = _run(network, drawn)
+    longest = max(f.shape[1] for f in activations)
     kinds = [
-        _SectionPilot(network, members, activations[members[len(members) // 2]], counted, config)
+        _SectionPilot(network, members, activations[members[len(members) // 2]], counted, config, longest)
         for members in _kinds(network.sections).values()
     ]
     surveyed = min(MAX_TOKENS, positions * len(data.data)) / positions  # samples
@@ -139,8 +141,16 @@ class _SectionPilot:
     """Trials on one section, which stands for all of its kind; costs are those of all of them together."""
 
     def __init__(
-        self, network: Network, members: list[int], f: Tensor, counted: CountedTokens, config: BuildConfig
+        self,
+        network: Network,
+        members: list[int],
+        f: Tensor,
+        counted: CountedTokens,
+        config: BuildConfig,
+        longest: int,
     ):
+        """``longest`` is the largest number of positions of all sections: all try the same schemes."""
+        self._longest = longest
         index = members[len(members) // 2]
         section = network.sections[index]
         alone = replace(network, prefix=GivenActivations(), sections=(section,), tail=(), remake=None)
@@ -186,8 +196,7 @@ class _SectionPilot:
         basis = BASES[self._config.basis]
         if not basis.needs_jacobians or basis.jacobians_to_end or basis.needs_slices:
             return
-        positions = self._data.first().shape[1]
-        for queries in (None, *(count for count in QUERIES if 2 * count <= positions)):
+        for queries in (None, *(count for count in QUERIES if 2 * count <= self._longest)):
             settings = {} if queries is None else {"jacobian_queries": queries}
             if not isinstance(self._section.core, PassCore):
                 yield Scheme(settings=settings)
@@ -208,13 +217,14 @@ class _SectionPilot:
     def _edges(self) -> Iterator[Scheme]:
         """Exact edges, the same over drawn samples, then signed sums over all positions and over some."""
         positions = self._section.count_out(self._data.first().shape[1])
+        counts = (None, *(count for count in POSITIONS if 2 * count <= self._longest))
         if positions == 1:
             exact = self._trial({})
             yield exact.model_copy(update={"variance": 0.0})
-            yield exact
+            yield from [exact] * (1 + len(counts) * len(SIGNS))
             return
         signed: list[Scheme] = []
-        for count in (None, *(count for count in POSITIONS if 2 * count <= positions)):
+        for count in counts:
             settings = {"edge_group": "positions", "edge_positions": count}
             few, many = (self._trial(settings | {"edge_sources": signs}) for signs in (FEW_SIGNS, MANY_SIGNS))
             signed += [_with_signs(few, many, signs) for signs in SIGNS]

@@ -33,6 +33,7 @@ from interbasis.network.cores import (
     ClosedFormSquares,
     Core,
     Counted,
+    Experts,
     PassCore,
     SamplesQueries,
     StatisticsCore,
@@ -317,6 +318,12 @@ class Section(LayerMap):
             return f
         return take_positions(f, positions)
 
+    def changed_choices(self, f: Tensor, integral: Rule) -> Tensor | None:  # [n, T, r_in] -> [n, S]
+        """Tokens that visit other experts on the line from 0 than at its end; None without experts."""
+        if not isinstance(self.core, Experts):
+            return None
+        return self.core.changed_choices(self.read_outs(f), self.outputs(f), integral)
+
     @property
     def exact_is_cheapest(self) -> bool:
         """Whether exact attributions cost less than any estimate of them."""
@@ -382,6 +389,8 @@ class Network:
     """Whether it takes tokens and its outputs at every position are about the token that follows."""
     token_names: tuple[str, ...] = ()
     """Texts of its tokens, if it knows them; a tokenizer says so otherwise."""
+    tokenizer: str = ""
+    """Folder of its tokenizer, where it was read from a folder that has one."""
     modulus: int | None = None
     """p, if it adds two numbers modulo p: then features are functions of two numbers with Fourier labels."""
     arrange: Callable[[Tensor], Tensor] | None = None

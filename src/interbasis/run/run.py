@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 
     from interbasis.analysis.ablation.masked_pass import Masks
     from interbasis.analysis.compare import Comparison
+    from interbasis.analysis.edge_experts import EdgeExperts
     from interbasis.analysis.features.records import FeatureExamples
     from interbasis.analysis.stages.ablate import AblationResult
     from interbasis.analysis.stages.controls import ControlsResult
     from interbasis.analysis.stages.curves import CurvesResult
     from interbasis.analysis.stages.features import FeaturesResult
+    from interbasis.analysis.stages.intervene import InterventionResult
     from interbasis.analysis.stages.modules import ModulesResult
     from interbasis.analysis.stages.steer import SteerResult
     from interbasis.analysis.stages.trace import TraceResult
@@ -108,7 +110,8 @@ class Run(Workspace):
         """Return the graph in a few numbers per layer and section."""
         from interbasis.analysis.summary import summarise
 
-        return summarise(self.graph)
+        given = self.given_network
+        return summarise(self.graph, given.tokenizer if given is not None else "")
 
     def ablate(
         self,
@@ -337,6 +340,33 @@ class Run(Workspace):
 
         return steer.run(self, _request(steer.SteerRequest, locals()))
 
+    def intervene(
+        self,
+        feature: str,
+        value: float | None = None,
+        *,
+        groups: Sequence[int] | None = None,
+        data: str | None = None,
+    ) -> "InterventionResult":
+        """Set a feature over labelled data, and compare accuracy and loss before and after.
+
+        Args:
+            feature: The feature, as LAYER:NUMBER.
+            value: Value at every position, in standard deviations from the feature's mean over the data of
+                the build; default: the feature's mean given the true label, or the group of the label.
+            groups: A group for every class, [1, 1, 0, …], whose mean takes the place of the class's.
+            data: Data to measure on, by name; default: the test data of the run.
+
+        Returns:
+            Accuracy and cross-entropy before and after; the report's claims use them.
+
+        Raises:
+            InterbasisError: There is no such feature, or the data have no labels.
+        """
+        from interbasis.analysis.stages import intervene
+
+        return intervene.run(self, _request(intervene.InterveneRequest, locals()))
+
     def masked_output(
         self,
         inputs: Tensor,
@@ -379,6 +409,27 @@ class Run(Workspace):
         self._saved(), second._saved()
         return compare_on(self, second, data)
 
+    def edge_experts(
+        self, source: str, target: str, *, data: Data | None = None, samples: int = 100
+    ) -> "EdgeExperts":
+        """Say which experts of a mixture carry an edge across it.
+
+        Args:
+            source: Feature of the layer that the experts read, as LAYER:NUMBER.
+            target: Feature of the layer after it, as LAYER:NUMBER.
+            data: Inputs; default: those of the build.
+            samples: Number of samples, the first of the data.
+
+        Returns:
+            Shares of Ê² by expert.
+
+        Raises:
+            InterbasisError: There are no experts between the two features.
+        """
+        from interbasis.analysis.edge_experts import edge_experts
+
+        return edge_experts(self, source, target, data, samples)
+
     def examples(self, feature: str) -> "FeatureExamples":
         """Return the dataset examples of a feature that `features` has described.
 
@@ -406,27 +457,31 @@ class Run(Workspace):
         return known[number]
 
     @overload
-    def to_html(self, file: None = None) -> "HtmlPage": ...
+    def to_html(self, file: None = None, *, labels: bool = True) -> "HtmlPage": ...
 
     @overload
-    def to_html(self, file: str | Path) -> Path: ...
+    def to_html(self, file: str | Path, *, labels: bool = True) -> Path: ...
 
-    def to_html(self, file: str | Path | None = None) -> "HtmlPage | Path":
+    def to_html(self, file: str | Path | None = None, *, labels: bool = True) -> "HtmlPage | Path":
         """Show the run as a page, or write it as one HTML file that works from disk, with all its results.
 
         Args:
             file: The file; an older one is replaced. Default: no file is written.
+            labels: Describe the features that the page opens with, the first 32 of each layer, as far as
+                `features` has not; that is done once and kept in the run.
 
         Returns:
             The file, or a page that a notebook shows.
         """
-        from interbasis.show.viewer import run_page, write_run
+        from interbasis.show.viewer import describe_opening_view, run_page, write_run
 
+        if labels:
+            describe_opening_view(self)
         return run_page(self) if file is None else write_run(self, file)
 
     def _repr_html_(self) -> str:
-        """The run as a page inside a notebook."""
-        return self.to_html()._repr_html_()
+        """The run as a page inside a notebook, with the labels that it has; nothing is computed."""
+        return self.to_html(labels=False)._repr_html_()
 
     @overload
     def report(self, out: None = None) -> "HtmlPage": ...

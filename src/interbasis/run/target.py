@@ -22,8 +22,8 @@ from interbasis.network.network import Network
 DEFAULT_ERROR = 0.05
 """Of language models whose exact graph takes longer than `SHORT_SECONDS`."""
 AIM = 0.92
-"""Share of the error asked for at which a build stops. Its own estimate decides, and stopping as soon as that is
-small enough favours estimates that are too small."""
+"""Share of the error asked for at which a build stops. Its own estimate decides, and stopping as soon as that
+is small enough favours estimates that are too small."""
 SHORT_SECONDS = 60.0
 PASSES_PER_COORDINATE = 8
 """An exact build takes fewer forward passes than so many per coordinate of the widest layer."""

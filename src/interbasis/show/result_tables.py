@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from interbasis.analysis.ablation.records import Control, Curve, EdgesRequired, Sparsity
 from interbasis.analysis.compare import Comparison
+from interbasis.analysis.edge_experts import EdgeExperts
 from interbasis.analysis.features.records import LayerFeatures, Push
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.controls import ControlsResult
 from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.analysis.stages.features import FeaturesResult
+from interbasis.analysis.stages.intervene import InterventionResult
 from interbasis.analysis.stages.modules import MIN_MODULARITY_Z, ModulesResult
 from interbasis.analysis.stages.steer import SteerResult
 from interbasis.analysis.stages.trace import TraceResult
@@ -35,6 +37,8 @@ MAX_WHOLE_TABLE_ROWS = 24
 """Rows up to which the tables of a run's summary are printed whole."""
 ROWS_SHOWN = 12
 """Rows shown of a longer table."""
+MAX_STEPS_AFTER = 3
+"""Steps after the last node layer up to which all of them are listed."""
 OUTPUTS_SHOWN = 3
 """Outputs shown that a feature pushes up, and as many that it pushes down."""
 NODES_SHOWN = 20
@@ -44,6 +48,15 @@ TEXTS: dict[str, str] = tomllib.loads(
     (Path(__file__).parent / "result_texts.toml").read_text(encoding="utf-8")
 )
 """Notes below the tables, and lines between them."""
+
+
+@result_tables.register
+def edge_expert_tables(result: EdgeExperts) -> Parts:
+    """Shares of an edge by expert."""
+    title = f"{result.source} → {result.target}: Ê = {result.rms:.4g} over {result.tokens:,} tokens"
+    rows = [(f"expert {row.expert}", row.tokens, f"{row.share:.1%}") for row in result.experts]
+    rows.append(("past the experts", result.tokens, f"{result.skip:.1%}"))
+    return [ResultTable.from_cells(title, ("", "tokens", "share of Ê²"), rows, TEXTS["edge_experts"])]
 
 
 @result_tables.register
@@ -131,15 +144,19 @@ def _direction_table(summary: RunSummary, count: int) -> ResultTable:
 
 def _edge_table(sections: Sequence[SectionSummary]) -> ResultTable:
     estimated = sections[0].median_relative_error is not None
+    experts = any(row.changed_choices is not None for row in sections)
     head = ["section", "edges", "largest", "90 % of Ê²", "99 % of Ê²", *(["error"] if estimated else [])]
+    head += ["other experts"] if experts else []
     rows = [
         [
             row.name, row.edges, row.largest, row.edges_for_90_percent, row.edges_for_99_percent,
             *([_percent(row.median_relative_error)] if estimated else []),
+            *([_percent(row.changed_choices)] if experts else []),
         ]
         for row in sections
     ]  # fmt: skip
     note = TEXTS["edges"] + (TEXTS["edge_errors"] if estimated else "")
+    note += TEXTS["changed_choices"] if experts else ""
     return ResultTable.from_cells("Interaction edges Ê", head, rows, note)
 
 
@@ -160,12 +177,15 @@ def section_tables(summary: NetworkSummary, name: str, all_rows: bool = False) -
     more = (
         f"; {count} of {len(rows)} sections are shown, --all prints all of them" if count < len(rows) else ""
     )
+    after = [f"after the last node layer: {step}" for step in summary.after]
+    if len(after) > MAX_STEPS_AFTER and not all_rows:
+        after[:-1] = [f"after the last node layer: {len(after) - 1} sections (--all prints them)"]
     return [
         f"{name}: {summary.family}, {len(summary.sections)} sections",
         f"before the first node layer: {summary.before}",
         ResultTable.from_cells("Sections", head, rows, text=head[2:]).first_and_last(count),
         f"to: {summary.sections[-1].target}; every section ends where the next begins{more}",
-        *(f"after the last node layer: {step}" for step in summary.after),
+        *after,
     ]
 
 
@@ -430,6 +450,20 @@ def steer_tables(result: SteerResult) -> Parts:
         parts += [f"without: {result.prompt}|{result.continuation}", ""]
         parts += [f"with:    {result.prompt}|{result.steered}"]
     return parts
+
+
+@result_tables.register
+def intervention_tables(result: InterventionResult) -> Parts:
+    """Accuracy and loss before and after."""
+    interval = "{:+.4f} to {:+.4f}".format(*result.loss_interval) if result.loss_interval else ""
+    (right, still_right), (loss, later_loss) = result.accuracy, result.loss
+    rows = [
+        ("accuracy", f"{right:.2%}", f"{still_right:.2%}", f"{still_right - right:+.2%}", ""),
+        ("cross-entropy", f"{loss:.4f}", f"{later_loss:.4f}", f"{later_loss - loss:+.4f}", interval),
+    ]
+    title = f"{result.layer}:{result.feature} set to {result.target}  {result.label}"
+    head = (f"{result.data.samples:,} inputs", "before", "after", "change", "95 % interval")
+    return [ResultTable.from_cells(title, head, rows, text=head[:1])]
 
 
 def _label_tests(result: SteerResult) -> ResultTable:

@@ -13,6 +13,7 @@ from torch import Tensor
 from interbasis.analysis.ablation.records import Curve, EdgesRequired, NodesRequired
 from interbasis.analysis.features.records import Feature, FeatureExamples
 from interbasis.analysis.run_record import RunRecord
+from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
 
 EDGE_LIMIT = 100_000
@@ -75,6 +76,12 @@ class SectionRows:
         return len(self.values)
 
 
+def is_output(graph: InteractionGraph, k: int) -> bool:
+    """Whether the features of layer k are the network's outputs themselves."""
+    layer = graph.layers[k]
+    return k + 1 == len(graph.layers) and (layer.identity or not layer.constant)
+
+
 def layer_rows(record: RunRecord) -> list[LayerRows]:
     """All node layers with what is known about them, by their names."""
     modules = record.modules.layers if record.modules else {}
@@ -87,7 +94,7 @@ def layer_rows(record: RunRecord) -> list[LayerRows]:
         LayerRows(
             index=k,
             basis=layer,
-            outputs=k + 1 == len(record.graph.layers) and (layer.identity or not layer.constant),
+            outputs=is_output(record.graph, k),
             nodes_required=nodes.get(layer.name),
             modules=modules.get(layer.name),
             features={

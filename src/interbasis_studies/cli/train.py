@@ -91,11 +91,13 @@ def train(
 def _modadd(request: TrainRequest, path: Path, line: "_Line") -> None:
     from interbasis_studies.training.modadd import Recipe, train
 
-    default = Recipe(seed=request.seed)
+    recipe = Recipe(seed=request.seed)
     recipe = replace(
-        default, steps=request.steps or default.steps, p=request.modulus or default.p,
-        fraction=request.fraction or default.fraction,
-    )  # fmt: skip
+        recipe,
+        steps=request.steps or recipe.steps,
+        p=request.modulus or recipe.p,
+        fraction=request.fraction or recipe.fraction,
+    )
     advance = lambda step, loss, accuracy: line(step, recipe.steps, loss, accuracy)  # noqa: E731
     train(recipe, path, advance, request.keep_every)
 

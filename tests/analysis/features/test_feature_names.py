@@ -3,9 +3,20 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from interbasis.analysis.features import ImageRendering, RowRendering, TokenRendering
-from interbasis.analysis.features.contexts import renderings, vocabulary
+from interbasis.analysis.features.contexts import default_rendering, renderings, vocabulary
+
+
+def test_grey_pictures_without_a_dimension_of_channels_are_pictures():
+    grey = torch.arange(2 * 5 * 6).view(2, 5, 6) / 60
+    rendering = default_rendering(grey)
+    assert isinstance(rendering, ImageRendering)
+    assert (rendering.shape, rendering.low, rendering.high) == ((1, 5, 6), 0, grey.max().item())
+    assert rendering.picture(grey[0]) == default_rendering(grey[:, None]).picture(grey[0])
+    assert default_rendering(grey[:, :3]).kind == "rows"  # too low for a picture
+    assert default_rendering(grey[0]).kind == "rows"
 
 
 def test_images_rows_and_plain_data():

@@ -1,4 +1,4 @@
-"""Descriptions of features that a trace or a steered prompt shows: made once, kept in the run."""
+"""Descriptions of features that a trace, a steered prompt or the page shows: made once, kept in the run."""
 
 import pytest
 import torch
@@ -7,7 +7,9 @@ import interbasis
 from interbasis.analysis import shown_labels
 from interbasis.analysis.run_record import read_run
 from interbasis.analysis.stages.features import FeaturesResult
+from interbasis.cli import main
 from interbasis.show.rows import layer_rows
+from interbasis.show.viewer.payload import workspace_payload
 
 
 @pytest.fixture
@@ -43,6 +45,53 @@ def test_descriptions_are_made_once_and_shown_by_readers(run, monkeypatch):
     assert rows.features[4] == feature
     assert rows.examples.keys() == {1, 4}
     assert run.stored(FeaturesResult) == record.features
+
+
+def test_the_page_describes_what_it_opens_with(run, monkeypatch):
+    run._repr_html_()
+    assert run.stored(shown_labels.LabelsResult) is None  # a variable that is shown computes nothing
+    run.features(top=2)
+    run.to_html()
+    page = workspace_payload(run)
+    assert page.labelled
+    assert page.examples == "rows"
+    for layer, basis in zip(page.layers, run.layers, strict=True):
+        described = [feature.index for feature in layer.features if feature.label]
+        assert layer.outputs or sorted(described) == list(range(basis.first_feature, basis.features))
+        assert layer.outputs or len(layer.examples) == len(described)
+    monkeypatch.setattr(shown_labels, "_described", None)
+    run.to_html()
+    run.to_html(run.folder / "page.html")
+
+
+def test_the_page_of_a_run_that_was_never_described(run):
+    run.to_html()
+    page = workspace_payload(run)
+    assert page.labelled
+    assert page.examples == "rows"
+    assert all(layer.outputs or layer.features[0].label for layer in page.layers)
+
+
+def command(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(arguments)
+
+
+def test_exported_pages_describe_what_they_open_with(tmp_path):
+    folder = tmp_path / "run"
+    command(["build", "modadd", "--data", "modadd,samples=60", "--out", str(folder), "--quiet"])
+    command(["export", str(folder), "--html", str(tmp_path / "plain.html"), "--no-labels"])
+    assert read_run(folder).labels is None
+    command(["export", str(folder), "--html", str(tmp_path / "page.html")])
+    labels = read_run(folder).labels
+    assert {len(layer.features) for layer in labels.layers.values()} == {32}
+    assert labels.layers["mlp_in.0"].features[0].label in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_run_without_its_data_is_shown_without_labels(run):
+    opened = interbasis.open_run(run.folder, run.network)
+    opened.to_html()
+    assert opened.stored(shown_labels.LabelsResult) is None
 
 
 def test_a_run_without_its_data_is_traced_without_labels(run):

@@ -80,6 +80,21 @@ PARTS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         (2, 3, 3),
     ),
     "group norm": (lambda: nn.Sequential(nn.Conv2d(2, 4, 2), nn.GroupNorm(2, 4)), (2, 3, 3)),
+    "group norm of rows": (
+        lambda: Function(
+            lambda x: nn.functional.group_norm(x, 3, torch.arange(6).double(), torch.ones(6).double()).relu()
+        ),
+        (6,),
+    ),
+    "group norm of every position": (
+        lambda: Function(lambda x: nn.functional.group_norm(x.flatten(0, 1), 2).view(-1, *SEQUENCES).relu()),
+        SEQUENCES,
+    ),
+    "instance norm": (lambda: nn.Sequential(nn.Conv1d(2, 4, 2), nn.InstanceNorm1d(4, affine=True)), (2, 4)),
+    "instance norm with stored statistics": (
+        lambda: nn.Sequential(nn.Conv2d(2, 4, 2), nn.InstanceNorm2d(4, track_running_stats=True)),
+        (2, 3, 3),
+    ),
 }
 
 

@@ -20,6 +20,7 @@ from interbasis.analysis.features.records import (
     TokenExample,
 )
 from interbasis.base.errors import InterbasisError
+from interbasis.data.arrays import CHANNELS, MIN_SIDE
 from interbasis.data.batches import Batches, Data
 from interbasis.network.network import Network
 
@@ -139,13 +140,15 @@ class RowRendering:
 
 
 def default_rendering(inputs: Tensor, classes: Sequence[str] = ()) -> Rendering:
-    """Render integer sequences as tokens, arrays [n, 1 or 3, height, width] as images, others as rows.
+    """Render integer sequences as tokens, arrays [n, height, width] with 1, 3 or no channels first as images.
 
-    The pixels of images range from the smallest to the largest of these inputs.
+    Everything else is a row of numbers. The pixels of images range from the smallest to the largest of these
+    inputs. A sequence of vectors is such an array, too: a picture with a line for each position.
     """
-    if inputs.ndim == 4 and inputs.shape[1] in (1, 3) and inputs.numel():
+    pictures = inputs[:, None] if inputs.ndim == 3 and min(inputs.shape[1:]) >= MIN_SIDE else inputs
+    if pictures.ndim == 4 and pictures.shape[1] in CHANNELS and inputs.numel():
         low, high = inputs.min().item(), inputs.max().item()
-        channels, height, width = inputs.shape[1:]
+        channels, height, width = pictures.shape[1:]
         return ImageRendering((channels, height, width), classes, low, high if high > low else low + 1)
     integers = not inputs.is_floating_point() and inputs.dtype != torch.bool
     return TokenRendering() if integers and inputs.ndim == 2 else RowRendering(classes)
@@ -165,6 +168,9 @@ class Presentation:
         if names := network.token_names:
             return cls(TokenRendering(lambda token: names[token]), outputs=names)
         rendering, classes, outputs = renderings(data, network.class_names)
+        if rendering is None and network.tokenizer and network.predicts_next:
+            texts = vocabulary(Path(network.tokenizer))
+            return cls(TokenRendering(lookup(texts)), outputs=texts or None)
         rendering = rendering or default_rendering(batches.first(), classes)
         if isinstance(rendering, RowRendering):
             rendering = replace(rendering, names=network.feature_names)
@@ -212,7 +218,11 @@ def _token_text(tokenizer: Any, token: int, bytewise: bool) -> str:
     if piece is None:
         return ""
     text: str = tokenizer.decode([token], skip_special_tokens=False) if bytewise else UNREADABLE
-    return text if UNREADABLE not in text else piece.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n")
+    if UNREADABLE not in text:
+        return text
+    for written, meant in (("Ġ", " "), ("▁", " "), ("Ċ", "\n"), ("<0x0A>", "\n"), ("<0x09>", "\t")):
+        piece = piece.replace(written, meant)
+    return str(piece)
 
 
 def lookup(texts: Sequence[str]) -> Callable[[int], str]:

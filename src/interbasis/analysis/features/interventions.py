@@ -42,6 +42,8 @@ class Intervention:
     loss: tuple[float, ...]
     """Cross-entropy before and after; NaN without labels."""
     samples: int
+    loss_changes: tuple[float, ...] = ()
+    """Change of every sample's mean cross-entropy; empty without labels."""
     outputs: tuple[Tensor, ...] | None = None
     """The model's outputs of every sample before and after, where they were asked for; NaN behind the end of
     samples that are shorter than others."""
@@ -94,6 +96,7 @@ def intervene(
         targets = moments.means[:, 0].where(moments.counts > 0, torch.nan)
     scores = torch.zeros(2, 3, dtype=torch.float64)  # before and after
     results: list[tuple[Tensor, Tensor]] = []
+    changes: list[float] = []
     samples = input_chunks(batches, chunk_size(reader, batches), labelled)
     for _, inputs, labels in batches.tracked(samples, "intervention", progress):
         if labels is None:  # a label 0 for each sample, or for each position of a model that answers at each
@@ -104,6 +107,7 @@ def intervene(
         untouched, changed = (output[:, -1] if labels.ndim == 1 else output for output in pair)
         if labelled:
             scores += torch.stack([_scores(untouched, labels), _scores(changed, labels)])
+            changes += (_sample_losses(changed, labels) - _sample_losses(untouched, labels)).tolist()
         if outputs:
             results.append((untouched.cpu(), changed.cpu()))
     columns = [  # filled up with NaN to the longest sample
@@ -118,6 +122,7 @@ def intervene(
         accuracy=tuple((right / count).tolist()),
         loss=tuple((nats / count).tolist()),
         samples=len(batches),
+        loss_changes=tuple(changes),
         outputs=tuple(columns) if columns else None,
     )
 
@@ -184,3 +189,16 @@ def _scores(outputs: Tensor, labels: Tensor) -> Tensor:  # [3]
     right = (outputs.argmax(-1) == labels)[known].sum()
     nats = cross_entropy(double(outputs), near_sums(labels), ignore_index=IGNORED_LABEL, reduction="sum")
     return torch.tensor([int(known.sum()), int(right), nats.item()], dtype=torch.float64)
+
+
+def _sample_losses(outputs: Tensor, labels: Tensor) -> Tensor:  # [n, …, outputs], [n, …] -> [n]
+    """Mean −log p of each sample's labels; 0 where a sample has none."""
+    labels = labels.long()
+    nats = cross_entropy(
+        double(outputs.flatten(0, -2)),
+        near_sums(labels.flatten()),
+        ignore_index=IGNORED_LABEL,
+        reduction="none",
+    )
+    counts = (labels.view(len(labels), -1) != IGNORED_LABEL).sum(1).clamp_min(1)
+    return nats.view(len(labels), -1).sum(1).cpu() / counts.cpu()

@@ -23,6 +23,7 @@ from interbasis.analysis.stored_results import Result, unknown_feature
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import progress_bar
 from interbasis.base.records import Record
+from interbasis.numerics.intervals import mean_interval
 
 if TYPE_CHECKING:
     from interbasis.analysis.features.claims import Claim
@@ -193,9 +194,9 @@ def steered_result(
     outputs = (outputs[:, -1:] for outputs in steering.outputs(prompt.inputs[None]))
     update: dict[str, object] = {"outputs": MeanOutputs.from_outputs(*outputs).rows(prompt, request.top)}
     if network.predicts_next and request.tokens and prompt.names is not None:
-        left = request.tokens
-        if workspace.model is not None and workspace.model.context is not None:
-            left = min(left, workspace.model.context + 1 - len(prompt.inputs))
+        limits = steering.context, workspace.model.context if workspace.model is not None else None
+        ends = [limit + 1 - len(prompt.inputs) for limit in limits if limit is not None]
+        left = min([request.tokens, *ends])
         texts = (
             "".join(map(prompt.output_name, tokens))
             for tokens in steering.continuations(prompt.inputs, max(0, left))
@@ -253,7 +254,7 @@ class MeanOutputs:
                 after=logits[1][k].item(),
                 probability_before=before[k].item(),
                 probability_after=after[k].item(),
-                interval=_interval(changes[:, k]) if len(changes) > 1 else None,
+                interval=mean_interval(changes[:, k]) if len(changes) > 1 else None,
             )
             for k in sorted(chosen, key=lambda k: -after[k].item())
         )
@@ -317,7 +318,8 @@ def _tests(
     """Each claim with what was measured; lowering a feature should do the opposite of raising it."""
     tests = []
     for claim, measured in zip(claims, (values if by >= 0 else -values).transpose(0, 1), strict=True):
-        change, random, interval = measured[0].mean().item(), measured[1:].mean(1), _interval(measured[0])
+        change, random = measured[0].mean().item(), measured[1:].mean(1)
+        interval = mean_interval(measured[0])
         tests.append(
             LabelTest(
                 claim=claim.text,
@@ -330,11 +332,3 @@ def _tests(
             )
         )
     return tuple(tests)
-
-
-def _interval(values: Tensor) -> tuple[float, float]:  # [n]
-    """95 % interval of the mean, by Student's t."""
-    from scipy.stats import t
-
-    half = t.ppf(0.975, len(values) - 1) * values.std().item() / len(values) ** 0.5
-    return values.mean().item() - half, values.mean().item() + half

@@ -10,6 +10,7 @@ from interbasis.analysis.features.activations import outputs_from
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.network import Head, Network
+from interbasis.network.prefix import Prefix
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,13 +72,24 @@ class Steering:
                 chosen.append(int(self.outputs(sequence[None])[which][0, -1].argmax()))
         return continuations
 
+    @property
+    def _embedding(self) -> Prefix:
+        """The network's own prefix, without sections before a cut."""
+        prefix = self.network.prefix
+        while isinstance(prefix, Head):
+            prefix = prefix.prefix
+        return prefix
+
+    @property
+    def context(self) -> int | None:
+        """Positions that the model takes at most, where it has a limit."""
+        return getattr(self._embedding, "context", None)
+
     def _start(self, inputs: Tensor, f: Tensor) -> int:
         """The first of the layer's positions that is changed."""
         if self.first == 0:
             return 0
-        prefix = self.network.prefix
-        while isinstance(prefix, Head):
-            prefix = prefix.prefix
+        prefix = self._embedding
         node = self.network.nodes[self.network.layers.index(self.layer)]
         if node.grid is None and prefix.has_positions(inputs):
             # behind a section that puts out the last position alone, a layer has the last of the sequence

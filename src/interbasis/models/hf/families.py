@@ -118,6 +118,8 @@ def opt(model: Any) -> ModelParts:
     places, norm = body.embed_positions, getattr(body, "layernorm_embedding", None)
     table = places.weights if hasattr(places, "weights") else places.weight
     scale = getattr(body.embed_tokens, "embed_scale", None) or getattr(body, "embed_scale", None) or 1.0
+    if kind == "blenderbot-small":  # its decoder has a scale, and does not use it
+        scale = 1.0
     positions = table[getattr(places, "offset", 0) :]
     return _model(model, body, block, positions=positions, scale=float(scale), norm=norm)
 

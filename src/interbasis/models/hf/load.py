@@ -95,7 +95,14 @@ def from_hf(
             network, entrances = assemble(parts, output, remake=remake), _entrances(parts)
             _check(network, model)
     dtype: Dtype = "float64" if network.dtype == torch.float64 else "float32"
-    return _cut(replace(network, build_dtype=dtype), blocks, entrances, output)
+    network = replace(network, build_dtype=dtype, tokenizer=_tokenizer(name or inner))
+    return _cut(network, blocks, entrances, output)
+
+
+def _tokenizer(source: Any) -> str:
+    """The folder that a model was read from, by name or before it was given, if it has a tokenizer."""
+    name = source if isinstance(source, str) else getattr(getattr(source, "config", None), "name_or_path", "")
+    return name if name and (Path(name) / "tokenizer.json").is_file() else ""
 
 
 def _stored(path: nn.Module | str | Path, blocks: Blocks, output: bool, head: Head | None) -> Network:
@@ -114,8 +121,8 @@ def _stored(path: nn.Module | str | Path, blocks: Blocks, output: bool, head: He
     with torch.no_grad():
         dtype = "float64" if config.dtype == torch.float64 else "float32"
         remake = partial(_remake, str(path), output=output)
-        network = model.network(output, build_dtype=dtype, remake=remake)
-        entrances = _entrances(_parts(model.skeleton))
+        known = {"build_dtype": dtype, "remake": remake, "tokenizer": _tokenizer(str(path))}
+        network, entrances = model.network(output, **known), _entrances(_parts(model.skeleton))
     return _cut(network, blocks, entrances, output)
 
 

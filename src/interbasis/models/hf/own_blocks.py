@@ -28,6 +28,8 @@ from interbasis.network.prefix import Prefix, with_constant
 STREAM = "hidden_states"
 """Name of the stream among a block's arguments, where it has one."""
 EXAMPLE = torch.arange(6)[None]
+MAX_RELATIVE_ERROR = 1e-4
+"""Largest difference, of the largest logit, of a sample that is run alone and beside another one."""
 
 
 class StandIn(nn.Module):
@@ -195,8 +197,10 @@ def network_of_blocks(model: Any, **about: Any) -> Network:
     """
     try:
         network = _network_of_blocks(model)
-        for tokens in (EXAMPLE, EXAMPLE[:, :4].tile(2, 2)):  # shapes [1, 6] and [2, 8]
-            network(tokens % model.get_input_embeddings().num_embeddings)
+        vocabulary = model.get_input_embeddings().num_embeddings
+        network(EXAMPLE % vocabulary)
+        two = torch.arange(16).view(2, 8) * 3 % vocabulary
+        together, alone = network(two), torch.cat([network(two[:1]), network(two[1:])])
     except InterbasisError:
         raise
     except Exception as error:  # whatever somebody else's code may raise
@@ -204,6 +208,11 @@ def network_of_blocks(model: Any, **about: Any) -> Network:
             f"the blocks of {type(model).__name__} could not be run one by one ({first_line(error)}); "
             f"{GENERAL}"
         ) from error
+    if not (together - alone).abs().max() <= MAX_RELATIVE_ERROR * alone.abs().max():
+        raise InterbasisError(
+            f"{type(model).__name__} mixes the samples of a batch, so that outputs depend on which are run "
+            f"together; expected a model that treats every sample by itself; {GENERAL}"
+        )
     return replace(network, **about)
 
 

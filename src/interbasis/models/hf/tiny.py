@@ -38,7 +38,7 @@ SMALL = {
 }
 SIZES = {name: size for size, names in SMALL.items() for name in names.split()}
 """Small values of settings; a default of None stays."""
-LATENT = "axk1 axk2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa longcat_flash minicpm3 youtu"
+LATENT = "axk1 deepseek_v3 glm4_moe_lite minicpm3 youtu"
 ENCODER_TOO = "bart bigbird_pegasus blenderbot blenderbot-small marian mbart mvp pegasus plbart"
 HYBRID: Settings = {"layer_types": ["linear_attention", "full_attention"]}
 LINEAR: Settings = {
@@ -48,6 +48,13 @@ LINEAR: Settings = {
     "linear_num_value_heads": 4,
 }
 LINEAR |= {"linear_key_head_dim": 4, "linear_value_head_dim": 4}
+INDEXED: Settings = {"num_key_value_heads": 4, "index_n_heads": 2, "index_head_dim": 8, "index_topk": 3}
+BY_LAYER: Settings = {"hidden_size_per_layer_input": 4, "vocab_size_per_layer_input": VOCABULARY}
+QWEN4: Settings = {
+    "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 4, "indexer_budget": 4,
+    "indexer_compress_ratio": 2, "ngram_vocab_size_base": 20, "heads_per_ngram": 2, "hc_lowrank": 4,
+    "split_ngram_parts": 1, "make_ngram_vocab_size_divisible_by": 4,
+}  # fmt: skip
 GROUPS: Settings = {"num_expert_group": 1, "num_experts_per_token": 2}
 SLID: Settings = {"layer_types": ["sliding_attention", "full_attention"]}
 MAMBA: Settings = {
@@ -72,28 +79,49 @@ SPECIAL: dict[str, Settings] = {
     **{kind: {"num_key_value_heads": 4} for kind in LATENT.split()},
     **{kind: {"encoder_layers": 2} for kind in ENCODER_TOO.split()},
     **dict.fromkeys(("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"), HYBRID | LINEAR),
-    **{kind: {"text_config": HYBRID | LINEAR} for kind in ("qwen3_5", "qwen3_5_moe", "qwen4_exp")},
+    **{kind: {"text_config": HYBRID | LINEAR} for kind in ("qwen3_5", "qwen3_5_moe")},
+    **dict.fromkeys(("axk2", "deepseek_v32", "glm_moe_dsa"), INDEXED),
     **dict.fromkeys(
         ("bailing_hybrid", "kimi_linear"),
         HYBRID | LINEAR | GROUPS | {"num_key_value_heads": 4, "mlp_layer_types": ["dense", "sparse"]},
     ),
     "bamba": MAMBA | {"attn_layer_indices": [1]},
     "codegen": {"rotary_dim": 4},
+    "cohere_compass_text": SLID | {
+        "num_key_value_heads": 2,
+        "rope_parameters": {f"{x}_attention": {"rope_theta": 100.0} for x in ("full", "sliding")},
+    },
+    "dbrx": {"attn_config": {"rope_theta": 10000.0, "kv_n_heads": 2, "clip_qkv": 1.0}},
     "gptj": {"rotary_dim": 4},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
     "deepseek_v2": {"num_key_value_heads": 4, "num_experts_per_tok": 2},
-    "gemma3n_text": SLID | {"num_hidden_layers": 2, "num_kv_shared_layers": 0},
-    "gemma4_text": {"hidden_size_per_layer_input": 4, "vocab_size_per_layer_input": VOCABULARY},
+    "falcon_h1": MAMBA | {"mamba_d_ssm": 32, "mamba_chunk_size": 8},
+    "gemma3n_text": SLID | BY_LAYER | {
+        "num_kv_shared_layers": 0, "laurel_rank": 4, "activation_sparsity_pattern": [0.0, 0.0],
+    },
+    "gemma4": {"text_config": BY_LAYER},
+    "gemma4_text": BY_LAYER,
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 3},
     "granitemoehybrid": MAMBA | {"layer_types": ["mamba", "attention"]},
     "hunyuan_v1_dense": {"head_dim": 4},
     "hunyuan_v1_moe": {"head_dim": 4},
+    "inkling_text": {
+        "swa_num_attention_heads": 4, "swa_num_key_value_heads": 2, "swa_head_dim": 4,
+        "sliding_window_size": 3, "d_rel": 4, "rel_extent": 8,
+    },
+    "jetmoe": {"kv_channels": 4},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 4},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "longcat_flash": {"num_key_value_heads": 4, "zero_expert_num": 2},
     "mamba2": {"num_heads": 4, "head_dim": 8, "state_size": 4, "n_groups": 1},
     "ministral": {"head_dim": 4},
     "nemotron": {"head_dim": 4, "num_key_value_heads": 2},
-    "qwen4_exp_text": HYBRID | LINEAR,
+    "nemotron_h": {
+        "mamba_num_heads": 4, "mamba_head_dim": 8, "n_groups": 1, "ssm_state_size": 4, "chunk_size": 8,
+    },
+    "qwen4_exp": {"text_config": HYBRID | LINEAR | QWEN4},
+    "qwen4_exp_text": HYBRID | LINEAR | QWEN4,
+    "recurrent_gemma": {"attention_window_size": 3},
     "reformer": {
         "is_decoder": True, "axial_pos_embds_dim": [8, 8], "axial_pos_shape": [8, 8],
         "attn_layers": ["local"] * 2, "attention_head_size": 4, "feed_forward_size": 20,
@@ -103,7 +131,7 @@ SPECIAL: dict[str, Settings] = {
     "stablelm": {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},
     "xlm": {"n_words": VOCABULARY, "emb_dim": 16},
     "xmod": {"default_language": "en_XX", "languages": ["en_XX"]},
-    "zamba": ZAMBA,
+    "zamba": ZAMBA | {"num_hidden_layers": 3, "layers_block_type": ["linear_attention", "hybrid", "hybrid"]},
     "zamba2": ZAMBA | {"mamba_headdim": 16, "chunk_size": 8},
     "zaya": {"num_experts_per_tok": 1},
 }  # fmt: skip

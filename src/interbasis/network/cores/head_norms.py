@@ -66,7 +66,7 @@ class HeadNorm(PassCore):
 
     def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
         heads = self._heads(u, outputs)  # [tokens, H, h]
-        a, b = self._slopes(_mean_square(heads), rule)
+        a, b = rms_slopes(_mean_square(heads), self.epsilon, rule)
         by_head = read.unflatten(0, (-1, self.width))  # [H, h, r]
         along = torch.einsum("xpi,pij->pxj", heads, by_head) / self.width  # [H, tokens, r]
         turned = (b * heads).permute(1, 2, 0)[..., None]  # [H, h, tokens, 1]
@@ -75,27 +75,11 @@ class HeadNorm(PassCore):
 
     def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
         heads, g = u.unflatten(-1, (-1, self.width))[:, None], cotangents.unflatten(-1, (-1, self.width))
-        a, b = self._slopes(_mean_square(heads), rule)  # [tokens, 1, H, 1]
+        a, b = rms_slopes(_mean_square(heads), self.epsilon, rule)  # [tokens, 1, H, 1]
         return (a * g - b * heads * (heads * g).mean(-1, keepdim=True)).flatten(-2)
 
     def push_forward(self, u: Tensor, tangents: Tensor, rule: Rule) -> Tensor:
         return self.pull_back(u, tangents, rule)  # N̄ is symmetric
-
-    def _slopes(self, m: Tensor, integral: Rule) -> tuple[Tensor, Tensor]:
-        """a and b, shaped as m."""
-        if not integral.closed_form:
-            a, b = torch.zeros_like(m), torch.zeros_like(m)
-            for node, weight in zip(integral.nodes, integral.weights, strict=True):
-                r = (node**2 * m + self.epsilon).rsqrt()
-                a += weight * r
-                b += weight * node**2 * r**3
-            return a, b
-        small = m < SMALL_MEAN_SQUARE * self.epsilon
-        safe = torch.where(small, self.epsilon, m)
-        a = (safe / self.epsilon).sqrt().asinh() / safe.sqrt()
-        b = (a - (safe + self.epsilon).rsqrt()) / safe
-        few = self._slopes(m, SIX_NODES)
-        return torch.where(small, few[0], a), torch.where(small, few[1], b)
 
     def _heads(self, u: Tensor, outputs: slice) -> Tensor:  # [tokens, H, h]
         return u[:, outputs].flatten(0, 1).unflatten(-1, (-1, self.width))
@@ -103,3 +87,20 @@ class HeadNorm(PassCore):
 
 def _mean_square(heads: Tensor) -> Tensor:  # [..., h] -> [..., 1]
     return heads.square().mean(-1, keepdim=True)
+
+
+def rms_slopes(m: Tensor, epsilon: float, integral: Rule) -> tuple[Tensor, Tensor]:
+    """∫ (α²m + ε)^-½ dα and ∫ α² (α²m + ε)^-3/2 dα from 0 to 1, or by another rule; shaped as m."""
+    if not integral.closed_form:
+        a, b = torch.zeros_like(m), torch.zeros_like(m)
+        for node, weight in zip(integral.nodes, integral.weights, strict=True):
+            r = (node**2 * m + epsilon).rsqrt()
+            a += weight * r
+            b += weight * node**2 * r**3
+        return a, b
+    small = m < SMALL_MEAN_SQUARE * epsilon
+    safe = torch.where(small, epsilon, m)
+    a = (safe / epsilon).sqrt().asinh() / safe.sqrt()
+    b = (a - (safe + epsilon).rsqrt()) / safe
+    few = rms_slopes(m, epsilon, SIX_NODES)
+    return torch.where(small, few[0], a), torch.where(small, few[1], b)

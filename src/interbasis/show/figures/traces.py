@@ -16,12 +16,13 @@ LABEL_POINTS = 6
 
 
 @styled
-def trace_graph(trace: Trace, *, top: int = 8) -> Figure:
+def trace_graph(trace: Trace, *, top: int = 8, summary: bool = True) -> Figure:
     """Draw a trace: columns are layers, boxes features at positions, curves signed edges.
 
     Args:
         trace: The trace, ``run.trace(…).trace``.
         top: Nodes of each layer, those with most influence.
+        summary: Say below the picture whether the trace's predictions hold.
 
     Returns:
         The figure. Blue edges raise the target or the node that they lead to, orange ones lower it; the width
@@ -72,11 +73,9 @@ def trace_graph(trace: Trace, *, top: int = 8) -> Figure:
             axes.add_patch(
                 PathPatch(curve, fc="none", ec=colour, lw=0.2 + WIDEST * edge.share, alpha=0.7, zorder=0)
             )
-    shown = sum(map(len, columns.values()))
-    note(
-        figure,
-        f"{trace.summary} Shown: {shown} of {len(trace.nodes)} nodes. Blue edges raise, orange ones lower.",
-    )
+    shown = f"Shown: {sum(map(len, columns.values()))} of {len(trace.nodes)} nodes."
+    parts = [trace.summary] * summary + [shown, "Blue edges raise, orange ones lower."]
+    note(figure, " ".join(parts))
     figure.patch.set_edgecolor(FAINT)
     return figure
 

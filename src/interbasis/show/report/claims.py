@@ -241,16 +241,17 @@ def _modules(run: ReportedRun) -> Iterator[ReportClaim]:
 
 
 def _features(run: ReportedRun) -> Iterator[ReportClaim]:
-    if not run.record.features:
+    if not (run.record.features or run.record.labels):
         yield _no("meaning", "not_described")
         return
     yield _yes("labels", "computed")
     changed = {f"{steer.layer}:{steer.feature}" for steer in run.record.steers.values()}
+    changed |= {f"{result.layer}:{result.feature}" for result in run.record.interventions.values()}
     yield _no("use", "few_changed" if changed else "correlations", features=", ".join(sorted(changed)))
 
 
 def _interventions(run: ReportedRun) -> Iterator[ReportClaim]:
-    """Claims that changes of features allow: those of `steer`, and the checks of traces."""
+    """Claims that changes of features allow: those of `steer`, `intervene`, and the checks of traces."""
     steers = sorted(run.record.steers.values(), key=lambda steer: -(steer.samples or 1))
     for steer in steers[:MAX_STEERS]:
         name, count = f"{steer.layer}:{steer.feature}", steer.samples or 1
@@ -266,6 +267,14 @@ def _interventions(run: ReportedRun) -> Iterator[ReportClaim]:
                 test.holds, "tested_label", "beyond_random" if test.holds else "as_random",
                 place=name, test=test, low=low, high=high, largest=max(test.random), count=len(test.random),
             )  # fmt: skip
+    for result in list(run.record.interventions.values())[:MAX_STEERS]:
+        changed = [after - before for before, after in (result.accuracy, result.loss)]
+        yield _yes(
+            "intervened",
+            "intervals" if result.loss_interval else "one_input",
+            place=f"{result.layer}:{result.feature}", result=result, accuracy=changed[0], loss=changed[1],
+            interval=result.loss_interval or (0, 0),
+        )  # fmt: skip
     checks = [result.trace.checks for result in run.record.traces.values() if result.trace.checks]
     nodes = [check for traced in checks for check in (*traced.nodes, *traced.spread)]
     if nodes:

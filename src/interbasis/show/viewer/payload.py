@@ -1,11 +1,13 @@
 """The page's records of a run, made from its stored results."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from interbasis.analysis.differences.records import Difference
 from interbasis.analysis.features.contexts import short
 from interbasis.analysis.features.records import Effects, Feature, MeanEffects, MeanPush
 from interbasis.analysis.run_record import RunRecord, read_results, read_run
+from interbasis.analysis.shown_labels import shown_labels
 from interbasis.analysis.stored_results import load_result
 from interbasis.analysis.summary import LayerSummary, summarise
 from interbasis.analysis.traces.records import Trace
@@ -14,7 +16,7 @@ from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.store import is_unfinished
 from interbasis.show.precision import precision_sentence
-from interbasis.show.rows import EDGE_LIMIT, LayerRows, layer_rows, section_rows
+from interbasis.show.rows import EDGE_LIMIT, LayerRows, is_output, layer_rows, section_rows
 from interbasis.show.tables import ResultTable
 from interbasis.show.viewer import schema
 from interbasis.show.viewer.notes import NO_NOTES, Notes, notes_version
@@ -25,6 +27,8 @@ MAX_TRACES = 200
 """Traces that a page holds, the newest; each takes about 60 kB."""
 MIN_ONE_TO_ONE = 0.5
 """Share of Σ Ê² in the strongest edge of every feature from which on a layer norm's section is folded."""
+OPENING_FEATURES = 32
+"""Features of a layer that the page opens with, at most (`rowsThatFit` in main.js)."""
 
 
 def run_payload(run: str | Path, limit: int = EDGE_LIMIT) -> schema.PageRun:
@@ -46,6 +50,21 @@ def workspace_payload(run: Workspace, limit: int = EDGE_LIMIT) -> schema.PageRun
     """Everything the page shows of an open run, with its stored results or those in memory."""
     payload = record_payload(read_results(run, skip_unreadable=True, max_traces=MAX_TRACES), limit)
     return payload if run.folder is None else payload.model_copy(update={"name": run.folder.resolve().name})
+
+
+def describe_opening_view(run: Workspace) -> None:
+    """Describe the features that the page opens with, as far as the run has not, and keep that in the run.
+
+    A run that cannot be read whole, or whose model or data cannot be opened, is left as it is.
+    """
+    graph = run.graph
+    opening = {
+        layer.name: range(layer.first_feature, layer.features)[:OPENING_FEATURES]
+        for k, layer in enumerate(graph.layers)
+        if not is_folded(graph, k) and not is_output(graph, k)
+    }
+    with suppress(InterbasisError), run.working("labels"):
+        shown_labels(run, opening)
 
 
 def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun:
@@ -78,8 +97,8 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun
         and schema.PageCurves(
             metric=curves.curves.metric, baseline=curves.curves.baseline, data=curves.data.fingerprint
         ),
-        labelled=record.features is not None,
-        examples=record.examples and record.examples.kind,
+        labelled=record.features is not None or record.labels is not None,
+        examples=record.examples.kind if record.examples else record.labels and record.labels.kind,
         notes=None,
         notes_version=NO_NOTES,
         traces=tuple(page_trace(name, result.trace) for name, result in record.traces.items()),

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from interbasis.models.traced.recognise import OpRule, StreamBuilder, constant
-from interbasis.models.traced.rules.linear import apply_matrix, by_constants
+from interbasis.models.traced.rules.linear import apply_matrix, batch_norm, by_constants
 from interbasis.models.traced.streams import MEAN, CoreOp, Gathered, Mixed, Stream, selection
 from interbasis.models.traced.values import NoRuleError, StreamView, Value, align, group
-from interbasis.network.cores import Elementwise, Normalize, Variance
+from interbasis.network.cores import Core, Elementwise, GroupNorm, HeadNorm, Normalize, Variance
 from interbasis.network.stencil import Stencil
 from interbasis.network.window import Grid
 
@@ -50,6 +50,45 @@ def _normed(
     if gain is None and bias is None:
         return normal
     return by_constants(builder, normal, 1.0 if gain is None else gain, 0.0 if bias is None else bias)
+
+
+def group_norm(builder: StreamBuilder, x: Value, groups: int, gain: Any, bias: Any, *options: Any) -> Value:
+    """Norm of groups of channels, dimension 1, over all positions of a sample, or over a single one."""
+    view, epsilon = builder.view(x, 1), options[0]
+
+    def attempt(view: StreamView) -> StreamView:
+        rows = group(view, 1, builder.samples)
+        if len(rows.channels) > 1:
+            raise NoRuleError("a norm of parts of the channels has no closed form")
+        stream = builder.select(view.stream, rows.channels[0])
+        width = stream.channels
+        sites = rows.rows.view(len(rows.rows), -1)
+        if sites.shape[1] == 1:
+            part = torch.eye(width // groups, dtype=torch.float64) - groups / width
+            stream = builder.mixed([(stream, torch.block_diag(*[part] * groups))])
+            core: Core = HeadNorm(width // groups, epsilon)
+        elif sites.shape == (builder.samples, stream.positions):
+            builder.fixed_lengths = True
+            core = GroupNorm(groups, epsilon)
+        else:
+            raise NoRuleError("a norm over some of the positions has no closed form")
+        return StreamView(builder.stream(CoreOp((stream,), core), stream.grid, width), rows.result(width, 1))
+
+    normal = builder.placed(attempt, view, flat=False)
+    shape = [1, -1] + [1] * (view.index.ndim - 2)
+    scale, shift = (
+        default if value is None else constant(value).view(shape)
+        for value, default in ((gain, 1.0), (bias, 0.0))
+    )
+    return by_constants(builder, normal, scale, shift)
+
+
+def instance_norm(builder: StreamBuilder, x: Value, gain: Any, bias: Any, mean: Any, *options: Any) -> Value:
+    """Norm of every channel over all positions, or, with stored statistics, a scale and a shift."""
+    variance, by_sample, momentum, epsilon, _ = options
+    if not by_sample:
+        return batch_norm(builder, x, gain, bias, mean, variance, momentum, epsilon)[0]
+    return group_norm(builder, x, builder.view(x, 1).shape[1], gain, bias, epsilon)
 
 
 def _select_centred(builder: StreamBuilder, stream: Stream, channels: Tensor) -> Stream:
@@ -164,6 +203,7 @@ def norm_by_root(builder: StreamBuilder, x: StreamView, root: StreamView, name: 
 
 RULES: dict[str, OpRule] = {
     "layer_norm": layer_norm, "native_layer_norm": lambda *arguments: (layer_norm(*arguments),),
+    "group_norm": group_norm, "instance_norm": instance_norm,
     "rms_norm": rms_norm, "_fused_rms_norm": lambda *arguments: (rms_norm(*arguments),), "var": variance,
     "mean": partial(reduced, is_mean=True), "sum": partial(reduced, is_mean=False),
 }  # fmt: skip

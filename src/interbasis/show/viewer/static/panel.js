@@ -111,7 +111,11 @@ export class Panel {
 export function featureSections(run, layer, index) {
   if (!run.record.labelled) return hint("Labels, spectra and histograms are made by ", "interbasis features RUN");
   const feature = run.feature(layer, index);
-  if (!feature) return null;
+  if (!feature) {
+    const { constant, outputs } = run.layers[layer];
+    if (outputs || isConstant(run, layer, index)) return null;
+    return hint("This feature is described by ", `interbasis features RUN --top ${index + 1 - Number(constant)}`);
+  }
   const { fourier, classes, positions, effects, mean_effects: moved, evidence, histogram: counts } = feature;
   return [
     evidence.length > 0 &&

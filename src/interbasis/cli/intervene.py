@@ -1,0 +1,27 @@
+"""`interbasis intervene`: accuracy and loss of the model with a feature set."""
+
+from typing import Annotated
+
+from interbasis.analysis.stages.intervene import InterveneRequest
+from interbasis.cli import common
+
+
+def intervene(
+    run: common.Run,
+    /,
+    *,
+    request: Annotated[InterveneRequest, common.Flat],
+    model: common.ModelName = None,
+    trust: common.Trust = False,
+    as_json: common.AsJson = False,
+) -> None:
+    """Set a feature over labelled data, and compare accuracy and loss before and after.
+
+    The report's claims use what is measured.
+
+    Example: interbasis intervene runs/lib --feature mlp_in.0:3 --value 0
+    """
+    from interbasis.analysis.stages import intervene as stage
+    from interbasis.show.result_tables import intervention_tables
+
+    common.show(stage.run(common.open_run(run, model, trust), request), as_json, intervention_tables, run)
