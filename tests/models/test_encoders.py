@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from cases import as_general, gram_error, normal
-from interbasis import InterbasisError, build, from_hf
+from interbasis import InterbasisError, build, from_hf, from_torch
 from interbasis.data.samples import Samples
+from interbasis.models.hf.picture_tower import PictureTower
 from interbasis.models.hf.tiny import randomise
 from interbasis.network.cores import General, Linear, PositionScale
 from interbasis.network.stencil_section import StencilSection
@@ -132,6 +133,39 @@ def test_vision_towers_and_whisper_in_closed_form(name):
             arguments = section.read_outs(f), f, section.read, section.outputs(f), rule("quadrature", 2)
             found, expected = (s.core.attributions(*arguments) for s in (section, as_general(section)))
             assert relative_error(found, expected) <= 1e-10
+
+
+def qwen_tower() -> torch.nn.Module:
+    from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
+    from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransformerPretrainedModel
+
+    config = Qwen2VLVisionConfig(
+        depth=1, embed_dim=16, hidden_size=12, num_heads=2, mlp_ratio=2, patch_size=4, rope_theta=5.0
+    )
+    torch.manual_seed(0)
+    return randomise(Qwen2VisionTransformerPretrainedModel(config)).double().eval()
+
+
+def test_towers_that_take_patches_of_pictures_in_a_row(all_in_float64):
+    """Against the tower's own forward pass, picture by picture, its patches cut out one after the other."""
+    tower, pictures = qwen_tower(), normal(3, 3, 16, 24)
+    network = from_torch(PictureTower(tower), pictures[:2])
+    assert sum(isinstance(section.core, PositionScale) for section in network.sections) == 2
+    assert not any(isinstance(section.core, General) for section in network.sections)
+    corners = [
+        (8 * a + 4 * c, 8 * b + 4 * d) for a in range(2) for b in range(3) for c in (0, 1) for d in (0, 1)
+    ]
+    for picture, found in zip(pictures, network(pictures), strict=True):
+        patches = [picture[:, None, y : y + 4, x : x + 4].expand(-1, 2, -1, -1).flatten() for y, x in corners]
+        with torch.no_grad():
+            own = tower(torch.stack(patches), grid_thw=torch.tensor([[1, 4, 6]])).last_hidden_state
+        assert relative_error(found, own) <= 1e-9
+    for section, f in zip(network.sections, network.activations(pictures[:1]), strict=False):
+        assert gram_error(section, f) <= 1e-10
+    with pytest.raises(
+        InterbasisError, match="takes pictures of any size in patches; give from_torch pictures"
+    ):
+        from_hf(tower)
 
 
 @pytest.mark.slow

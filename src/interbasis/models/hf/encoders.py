@@ -127,7 +127,12 @@ def example_for(model: Any) -> Tensor:
     if model.main_input_name == "input_features":
         frames = 2 * config.max_source_positions
         return torch.randn(2, config.num_mel_bins, frames, generator=generator)
-    if model.main_input_name != "input_ids":
+    if hasattr(model, "patch_embed") and hasattr(model, "spatial_merge_size"):
+        raise InterbasisError(
+            f"{type(model).__name__} takes pictures of any size in patches; give from_torch pictures of one "
+            "size and interbasis.models.hf.picture_tower.PictureTower(model)"
+        )
+    if model.main_input_name != "input_ids" or not hasattr(config, "vocab_size"):
         raise InterbasisError(
             f"{type(model).__name__} takes {model.main_input_name!r}, which is not supported; wrap it in "
             "an nn.Module and give from_torch an example"

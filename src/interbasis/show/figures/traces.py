@@ -25,7 +25,7 @@ def trace_graph(trace: Trace, *, top: int = 8, summary: bool = True) -> Figure:
         summary: Say below the picture whether the trace's predictions hold.
 
     Returns:
-        The figure. Blue edges raise the target or the node that they lead to, orange ones lower it; the width
+        The figure. Orange edges raise the target or the node that they lead to, blue ones lower it; the width
         goes with the share of the edge in all that comes into its end.
     """
     layers = [layer.name for layer in trace.layers]
@@ -69,12 +69,12 @@ def trace_graph(trace: Trace, *, top: int = 8, summary: bool = True) -> Figure:
         if edge.source in places and edge.target in places:
             (a, b), (c, d) = places[edge.source], places[edge.target]
             curve = Path([(a + BOX, b), (a + BOX + GAP / 2, b), (c - GAP / 2, d), (c, d)], [1, 4, 4, 4])
-            colour = COLOURS[0] if edge.weight > 0 else COLOURS[1]
+            colour = COLOURS[5] if edge.weight > 0 else COLOURS[0]  # as on the page
             axes.add_patch(
                 PathPatch(curve, fc="none", ec=colour, lw=0.2 + WIDEST * edge.share, alpha=0.7, zorder=0)
             )
     shown = f"Shown: {sum(map(len, columns.values()))} of {len(trace.nodes)} nodes."
-    parts = [trace.summary] * summary + [shown, "Blue edges raise, orange ones lower."]
+    parts = [trace.summary] * summary + [shown, "Orange edges raise, blue ones lower."]
     note(figure, " ".join(parts))
     figure.patch.set_edgecolor(FAINT)
     return figure
