@@ -59,6 +59,9 @@ def main() -> None:
     sizes = {"width": 2048, "hidden": 1024, "experts": 64, "chosen": 8, "tokens": 16_384}
     for name, value in (sizes | {"group": 512, "reference_tokens": 16}).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
+    parser.add_argument(
+        "--only", choices=("basis", "edges", "exact_edges"), help="one of the three quantities"
+    )
     asked = parser.parse_args()
     core = mixture(asked.width, asked.hidden, asked.experts, asked.chosen)
     general = General(lambda u: core(u, slice(0, u.shape[1])), "experts", mixes_positions=False)
@@ -86,6 +89,8 @@ def main() -> None:
     for name, work, inputs in (
         ("basis", basis, u), ("edges", signed_edges, u), ("exact_edges", exact_edges, few),
     ):  # fmt: skip
+        if asked.only not in (None, name):
+            continue
         reference, expected = seconds(partial(work, general, few))
         difference = (work(core, few) - expected).norm() / expected.norm()
         spent, _ = seconds(partial(work, core, inputs))

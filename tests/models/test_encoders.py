@@ -5,9 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from interbasis import InterbasisError, build, from_hf
+from cases import as_general, gram_error, normal
+from interbasis import InterbasisError, build, from_hf, from_torch
 from interbasis.data.samples import Samples
-from interbasis.network.cores import General
+from interbasis.models.hf.picture_tower import PictureTower
+from interbasis.models.hf.tiny import randomise
+from interbasis.network.cores import General, Linear, PositionScale
+from interbasis.network.stencil_section import StencilSection
+from interbasis.numerics.integration import rule
 from reference import relative_error
 
 transformers = pytest.importorskip("transformers")
@@ -87,18 +92,99 @@ WHISPER = {
 }  # fmt: skip
 
 
+VISION = {
+    "CLIP": lambda: transformers.CLIPVisionModel(transformers.CLIPVisionConfig(**IMAGES)),
+    "SigLIP": lambda: transformers.SiglipVisionModel(transformers.SiglipVisionConfig(**IMAGES)),
+    "DINOv2": lambda: transformers.Dinov2Model(transformers.Dinov2Config(**IMAGES)),
+    "DINOv3": lambda: transformers.DINOv3ViTModel(
+        transformers.DINOv3ViTConfig(**IMAGES, num_register_tokens=2, rope_theta=3.0)
+    ),
+    "Whisper": lambda: transformers.WhisperModel(transformers.WhisperConfig(**WHISPER)).get_encoder(),
+}
+"""Towers that take pictures [n, 3, 8, 8], and an encoder of mel features [n, 8, 12]."""
+
+
+QUICK = ("DINOv3", "Whisper")
+"""Those of `make test`; `make slow` has the others."""
+
+
+def random_tower(name: str) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return randomise(VISION[name]()).double().eval()
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in VISION]
+)
+def test_vision_towers_and_whisper_in_closed_form(name):
+    """Outputs are transformers' own; Jacobian Grams and attributions of all sections are autograd's."""
+    model = random_tower(name)
+    network, inputs = from_hf(model), normal(3, *((8, 12) if name == "Whisper" else (3, 8, 8)))
+    assert not any(isinstance(section.core, General) for section in network.sections)
+    with torch.no_grad():
+        assert relative_error(network(inputs), model(inputs).last_hidden_state) <= 1e-9
+    scaled = [section for section in network.sections if isinstance(section.core, PositionScale)]
+    assert len(scaled) == {"DINOv3": 2, "Whisper": 1}.get(name, 0)
+    for section, f in zip(network.sections, network.activations(inputs), strict=False):
+        if isinstance(section, StencilSection):
+            continue  # tests/lib/test_stencils.py
+        assert gram_error(section, f) <= 1e-10
+        if not isinstance(section.core, Linear):
+            arguments = section.read_outs(f), f, section.read, section.outputs(f), rule("quadrature", 2)
+            found, expected = (s.core.attributions(*arguments) for s in (section, as_general(section)))
+            assert relative_error(found, expected) <= 1e-10
+
+
+def qwen_tower() -> torch.nn.Module:
+    from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
+    from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransformerPretrainedModel
+
+    config = Qwen2VLVisionConfig(
+        depth=1, embed_dim=16, hidden_size=12, num_heads=2, mlp_ratio=2, patch_size=4, rope_theta=5.0
+    )
+    torch.manual_seed(0)
+    return randomise(Qwen2VisionTransformerPretrainedModel(config)).double().eval()
+
+
+def test_towers_that_take_patches_of_pictures_in_a_row(all_in_float64):
+    """Against the tower's own forward pass, picture by picture, its patches cut out one after the other."""
+    tower, pictures = qwen_tower(), normal(3, 3, 16, 24)
+    network = from_torch(PictureTower(tower), pictures[:2])
+    assert sum(isinstance(section.core, PositionScale) for section in network.sections) == 2
+    assert not any(isinstance(section.core, General) for section in network.sections)
+    corners = [
+        (8 * a + 4 * c, 8 * b + 4 * d) for a in range(2) for b in range(3) for c in (0, 1) for d in (0, 1)
+    ]
+    for picture, found in zip(pictures, network(pictures), strict=True):
+        patches = [picture[:, None, y : y + 4, x : x + 4].expand(-1, 2, -1, -1).flatten() for y, x in corners]
+        with torch.no_grad():
+            own = tower(torch.stack(patches), grid_thw=torch.tensor([[1, 4, 6]])).last_hidden_state
+        assert relative_error(found, own) <= 1e-9
+    for section, f in zip(network.sections, network.activations(pictures[:1]), strict=False):
+        assert gram_error(section, f) <= 1e-10
+    with pytest.raises(
+        InterbasisError, match="takes pictures of any size in patches; give from_torch pictures"
+    ):
+        from_hf(tower)
+
+
 @pytest.mark.slow
-def test_encoders_of_t5_and_whisper():
+def test_labelled_features_and_a_trace_of_pictures():
+    """From a tower and pictures to a graph, descriptions of its features, and a trace."""
+    network = from_hf(random_tower("DINOv3"))
+    run = build(network.between(network.layers[:7]), normal(40, 3, 8, 8, seed=4))
+    assert all(edges.isfinite().all() for edges in run.graph.edges)
+    assert run.features().layers
+    assert run.trace(sample=0, checks=1, method="gradient").trace.nodes
+
+
+@pytest.mark.slow
+def test_the_encoder_of_t5():
     torch.manual_seed(0)
     model = transformers.T5EncoderModel(transformers.T5Config(**T5)).double().eval()
     network, tokens = from_hf(model), torch.randint(2, 30, (3, 8))
     # its norms round to float32 themselves
     assert relative_error(network(tokens), model(tokens).last_hidden_state) <= 1e-6
-    config = transformers.WhisperConfig(**WHISPER)
-    model = transformers.WhisperForAudioClassification(config).double().eval()
-    network, sounds = from_hf(model), torch.randn(3, 8, 12, dtype=torch.float64)
-    assert relative_error(network(sounds), model(sounds).logits) <= 1e-9
-    assert sum(isinstance(section.core, General) for section in network.sections) == 1
 
 
 def test_models_with_a_decoder_are_refused():

@@ -50,6 +50,9 @@ class SectionSummary(Record):
     edges_for_99_percent: int
     median_relative_error: float | None
     """Median relative standard error of the edges that carry 90 % of ΣÊ²; None where edges are exact."""
+    changed_choices: float | None = None
+    """Share of the tokens that visit other experts on the way of integrated gradients than at its end; None
+    where there are no experts."""
 
     @property
     def name(self) -> str:
@@ -93,6 +96,7 @@ def summarise(graph: InteractionGraph, tokenizer: str = "") -> RunSummary:
     """Summarise a graph in a few numbers; ``tokenizer`` is a folder, for a run that names none."""
     widths, directions = graph.provenance.widths, graph.provenance.largest_directions
     hooks, degrees = hook_names(graph.layer_names), graph.config.eigenvalue_degrees
+    changed = graph.provenance.changed_choices
     errors: Sequence[Tensor | None] = graph.edge_errors or [None] * len(graph.edges)
     sections = [
         _section(edges, error, *graph.layers[k : k + 2])
@@ -116,7 +120,10 @@ def summarise(graph: InteractionGraph, tokenizer: str = "") -> RunSummary:
             layer.name: _layer(layer, width, hooks.get(layer.name), directions.get(layer.name), degrees)
             for layer, width in zip(graph.layers, widths, strict=True)
         },
-        sections={section.source: section for section in sections},
+        sections={
+            section.source: section.model_copy(update={"changed_choices": changed.get(section.source)})
+            for section in sections
+        },
     )
 
 

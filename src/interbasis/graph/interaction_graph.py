@@ -77,6 +77,9 @@ class Provenance(Record):
     """Seconds of the processor per phase, all threads together; empty in older runs."""
     largest_directions: dict[str, LargestDirection] = Field(default_factory=dict)
     """By node layer, over the first tokens of the data; empty in runs of version 0.1."""
+    changed_choices: dict[str, float] = Field(default_factory=dict)
+    """Share of the tokens that visit other experts on the way of integrated gradients than at its end, by the
+    source layer of every section with experts."""
     working_folder: str = ""
     """Path from the run's folder to the folder in which model and data were named; empty in older runs."""
     precision: Precision | None = None

@@ -67,6 +67,7 @@ def build(
 
     def graph(built: BuiltWindow) -> InteractionGraph:
         provenance = _provenance(network, data, surveyed, executor)
+        provenance = provenance.model_copy(update={"changed_choices": built.changed_choices})
         return InteractionGraph(built.layers, built.edges, built.config, provenance, built.errors)
 
     whole = Window(executor, data, surveyed.counted)

@@ -83,6 +83,8 @@ class EdgeSums:
     square: Tensor  # Σ A² or its estimate  [r_out, r_in]
     variance: Tensor | None  # of that estimate, None where it is exact
     tokens: int  # n·T, input positions
+    changed_choices: float | None = None
+    """Share of the tokens that visit other experts on the line from 0 than at its end; None: no experts."""
 
     @property
     def edges(self) -> Edges:
@@ -202,6 +204,7 @@ class SectionEdges:
         count = self.section.count_out(length)
         tokens = len(f) * length if counted is None else int(counted.inputs.sum())
         self._add(sums, tokens=torch.tensor(tokens, dtype=torch.float64))
+        self._count_choices(sums, f, counted)
         positions = None
         if sources is not None and samples_positions(self.section, sources, length):
             positions = sampled_positions(sources, first, len(f), count).to(f.device)
@@ -212,6 +215,18 @@ class SectionEdges:
         else:
             signed_tokens = self._signed_tokens(sources, f, first, positions, counted)
             self._add_signed(sums, self._features(f, positions), signed_tokens, count)
+
+    def _count_choices(self, sums: Sums, f: Tensor, counted: Counted | None) -> None:
+        """Add how many tokens change their experts on the line from 0, and of how many."""
+        if self.settings.rule.method == "gradient":  # there is no way
+            return
+        changed = self.section.changed_choices(self._features(f), self.settings.rule)
+        if changed is None:
+            return
+        count = torch.ones_like(changed)
+        if counted is not None and counted.both.shape[1] == f.shape[1]:
+            count = counted.both[:, self.section.outputs(f)]
+        self._add(sums, changed=double_sum(changed & count, (0, 1)), choices=double_sum(count, (0, 1)))
 
     def add_unit(self, sums: Sums, edge_input: EdgeInput, first: int) -> None:
         """Add a few samples, and the square of their Ê²."""
@@ -245,7 +260,10 @@ class SectionEdges:
             variance = _variance_of_drawn(square, variance, totals, share)
         columns = slice(0, self.features)
         variance = None if variance is None else variance[:, columns]
-        return EdgeSums(square[:, columns], variance, tokens)
+        changed = totals["changed"] / totals["choices"] if "changed" in totals else None
+        return EdgeSums(
+            square[:, columns], variance, tokens, None if changed is None else changed.nan_to_num().item()
+        )
 
     def _add(self, sums: Sums, **more: Tensor) -> None:
         add_sums(sums, {f"{name}.{self.number}": total for name, total in more.items()})

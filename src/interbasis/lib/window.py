@@ -43,6 +43,8 @@ class BuiltWindow:
     """Settings with the numbers of samples that were drawn in the end."""
     edges: Sequence[Tensor] = field(default_factory=list)
     errors: Sequence[Tensor] = field(default_factory=list)
+    changed_choices: dict[str, float] = field(default_factory=dict)
+    """Shares of tokens that visit other experts on the line from 0 than at its end, by section."""
 
     @classmethod
     def from_sums(
@@ -51,7 +53,12 @@ class BuiltWindow:
         """The edges that follow from sums over the data."""
         edges = [section.edges for section in sums]
         errors = [section.error for section in edges if section.error is not None]
-        return cls(layers, config, [section.rms for section in edges], errors)
+        changed = {
+            layer.name: section.changed_choices
+            for layer, section in zip(layers, sums, strict=False)
+            if section.changed_choices is not None
+        }
+        return cls(layers, config, [section.rms for section in edges], errors, changed)
 
     @property
     def edge_error(self) -> float:

@@ -32,6 +32,7 @@ def build_windows(whole: Window, config: BuildConfig) -> BuiltWindow:
     executor, checkpoints = whole.executor, whole.executor.checkpoints
     layers: list[LayerBasis] = []
     matrices: dict[str, list[Any]] = {"edges": [], "edge_errors": []}  # tensors, or their files and names
+    changed: dict[str, float] = {}
     starts = tuple(first for first, _ in executor.windows[1:])
     with ExitStack() as stack:
         caches = {
@@ -52,13 +53,14 @@ def build_windows(whole: Window, config: BuildConfig) -> BuiltWindow:
                     for k, layer in enumerate(found)
                 ]
             layers[:0] = found
+            changed = state[1].get("changed_choices", {}) | changed
             for kind, places in matrices.items():
                 keys = [
                     key for k in range(len(window.network.sections)) if (key := f"{kind}.{k}") in state[0]
                 ]
                 places[:0] = [state[0][key] if file is None else (file, key) for key in keys]
     edges, errors = matrices.values() if checkpoints.folder is None else map(StoredTensors, matrices.values())
-    return BuiltWindow(layers, config, edges, errors)
+    return BuiltWindow(layers, config, edges, errors, changed)
 
 
 def _window(
@@ -119,4 +121,4 @@ def _state(window: Window, config: BuildConfig) -> State:
     tensors, values = dump_layers(built.layers if window.end is None else built.layers[:-1])
     for kind, matrices in (("edges", built.edges), ("edge_errors", built.errors)):
         tensors |= {f"{kind}.{k}": matrix for k, matrix in enumerate(matrices)}
-    return tensors, values
+    return tensors, values | {"changed_choices": built.changed_choices}

@@ -33,6 +33,7 @@ from interbasis.network.cores import (
     ClosedFormSquares,
     Core,
     Counted,
+    Experts,
     PassCore,
     SamplesQueries,
     StatisticsCore,
@@ -316,6 +317,12 @@ class Section(LayerMap):
         if positions is None or self.core.mixes_positions or f.shape[1] == positions.shape[1]:
             return f
         return take_positions(f, positions)
+
+    def changed_choices(self, f: Tensor, integral: Rule) -> Tensor | None:  # [n, T, r_in] -> [n, S]
+        """Tokens that visit other experts on the line from 0 than at its end; None without experts."""
+        if not isinstance(self.core, Experts):
+            return None
+        return self.core.changed_choices(self.read_outs(f), self.outputs(f), integral)
 
     @property
     def exact_is_cheapest(self) -> bool:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from interbasis.analysis.ablation.masked_pass import Masks
     from interbasis.analysis.compare import Comparison
+    from interbasis.analysis.edge_experts import EdgeExperts
     from interbasis.analysis.features.records import FeatureExamples
     from interbasis.analysis.stages.ablate import AblationResult
     from interbasis.analysis.stages.controls import ControlsResult
@@ -407,6 +408,27 @@ class Run(Workspace):
         second = open_run(other) if isinstance(other, str | Path) else other
         self._saved(), second._saved()
         return compare_on(self, second, data)
+
+    def edge_experts(
+        self, source: str, target: str, *, data: Data | None = None, samples: int = 100
+    ) -> "EdgeExperts":
+        """Say which experts of a mixture carry an edge across it.
+
+        Args:
+            source: Feature of the layer that the experts read, as LAYER:NUMBER.
+            target: Feature of the layer after it, as LAYER:NUMBER.
+            data: Inputs; default: those of the build.
+            samples: Number of samples, the first of the data.
+
+        Returns:
+            Shares of Ê² by expert.
+
+        Raises:
+            InterbasisError: There are no experts between the two features.
+        """
+        from interbasis.analysis.edge_experts import edge_experts
+
+        return edge_experts(self, source, target, data, samples)
 
     def examples(self, feature: str) -> "FeatureExamples":
         """Return the dataset examples of a feature that `features` has described.

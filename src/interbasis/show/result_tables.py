@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from interbasis.analysis.ablation.records import Control, Curve, EdgesRequired, Sparsity
 from interbasis.analysis.compare import Comparison
+from interbasis.analysis.edge_experts import EdgeExperts
 from interbasis.analysis.features.records import LayerFeatures, Push
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.controls import ControlsResult
@@ -47,6 +48,15 @@ TEXTS: dict[str, str] = tomllib.loads(
     (Path(__file__).parent / "result_texts.toml").read_text(encoding="utf-8")
 )
 """Notes below the tables, and lines between them."""
+
+
+@result_tables.register
+def edge_expert_tables(result: EdgeExperts) -> Parts:
+    """Shares of an edge by expert."""
+    title = f"{result.source} → {result.target}: Ê = {result.rms:.4g} over {result.tokens:,} tokens"
+    rows = [(f"expert {row.expert}", row.tokens, f"{row.share:.1%}") for row in result.experts]
+    rows.append(("past the experts", result.tokens, f"{result.skip:.1%}"))
+    return [ResultTable.from_cells(title, ("", "tokens", "share of Ê²"), rows, TEXTS["edge_experts"])]
 
 
 @result_tables.register
@@ -134,15 +144,19 @@ def _direction_table(summary: RunSummary, count: int) -> ResultTable:
 
 def _edge_table(sections: Sequence[SectionSummary]) -> ResultTable:
     estimated = sections[0].median_relative_error is not None
+    experts = any(row.changed_choices is not None for row in sections)
     head = ["section", "edges", "largest", "90 % of Ê²", "99 % of Ê²", *(["error"] if estimated else [])]
+    head += ["other experts"] if experts else []
     rows = [
         [
             row.name, row.edges, row.largest, row.edges_for_90_percent, row.edges_for_99_percent,
             *([_percent(row.median_relative_error)] if estimated else []),
+            *([_percent(row.changed_choices)] if experts else []),
         ]
         for row in sections
     ]  # fmt: skip
     note = TEXTS["edges"] + (TEXTS["edge_errors"] if estimated else "")
+    note += TEXTS["changed_choices"] if experts else ""
     return ResultTable.from_cells("Interaction edges Ê", head, rows, note)
 
 

@@ -1,15 +1,19 @@
-"""Encoders of Hugging Face (BERT, RoBERTa, MiniLM, DistilBERT, ELECTRA, ViT, DeiT): traced as any module is.
+"""Encoders of Hugging Face (BERT, MiniLM, ViT, CLIP, SigLIP, DINOv2, Whisper): traced as any module is.
 
-The encoders of T5 and Whisper are taken, too, with parts that have no closed form: T5's attention, whose
-scores have a bias by relative position, and the sum of Whisper's position embeddings after its convolutions.
-These sections are differentiated automatically, and a network of T5's takes samples of the example's length
-alone (`TOKENS`); `from_torch` with an example of your own takes another.
+DINOv3 turns queries and keys by the row and the column of their patch; its class token is turned by 0 here,
+so that all positions are turned alike. The encoder of T5 is taken, too, with a part that has no closed form:
+attention whose scores have a bias by relative position. Such a section is differentiated automatically, and
+the network takes samples of the example's length alone (`TOKENS`); `from_torch` with an example of your own
+takes another.
 
 The outputs are the logits where the model has a head (masked tokens, classes), else the last hidden states;
 ``head`` chooses the mean of these over all tokens, or the pooled first token. Samples of different lengths
 are given without padding and without a mask: `Batches` cuts it off, so that sums run over real tokens only.
 """
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -17,7 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from interbasis.base.errors import InterbasisError
-from interbasis.models.traced.load import trace_network
+from interbasis.models.own_output import own_output
+from interbasis.models.traced.load import MAX_ROUNDED_ERROR, trace_network
 from interbasis.network.network import Network
 
 Head = Literal["tokens", "mean", "pooled"]
@@ -65,7 +70,10 @@ def from_encoder(model: nn.Module, head: Head | None = None) -> Network:
         )
     if head == "pooled" and getattr(model, "pooler", None) is None:
         raise InterbasisError(f"{type(model).__name__} has no pooler; expected head mean or tokens")
-    network = trace_network(Encoder(model, head), example_for(model))
+    encoder, example = Encoder(model, head), example_for(model)
+    with _all_tokens_turned(model):
+        network = trace_network(encoder, example)
+    _check(network, encoder, example)
 
     def renamed(step: Any) -> Any:  # node layers by the names that the model itself has for its parts
         ends = (replace(node, name=node.name.removeprefix("model.")) for node in (step.source, step.target))
@@ -73,6 +81,39 @@ def from_encoder(model: nn.Module, head: Head | None = None) -> Network:
 
     sections, tail = tuple(map(renamed, network.sections)), tuple(map(renamed, network.tail))
     return replace(network, family=config.model_type, sections=sections, tail=tail)
+
+
+@contextmanager
+def _all_tokens_turned(model: nn.Module) -> Iterator[None]:
+    """DINOv3 as if class and register tokens were turned, too, by angles of 0."""
+    code: Any = sys.modules[type(model).__module__]
+    own = getattr(code, "apply_rotary_pos_emb", None)
+    if own is None or "dinov3" not in code.__name__:
+        yield
+        return
+
+    def turn(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, **options: Any) -> tuple[Tensor, ...]:
+        more = query.shape[-2] - cos.shape[-2]
+        cos, sin = (nn.functional.pad(x, (0, 0, more, 0), value=at) for x, at in ((cos, 1.0), (sin, 0.0)))
+        return tuple(x * cos + code.rotate_half(x) * sin for x in (query, key))
+
+    code.apply_rotary_pos_emb = turn
+    try:
+        yield
+    finally:
+        code.apply_rotary_pos_emb = own
+
+
+def _check(network: Network, encoder: Encoder, example: Tensor) -> None:
+    """Compare outputs on the example with those of the model as it is."""
+    inputs = example.double() if example.is_floating_point() else example
+    expected = own_output(encoder, inputs, torch.float64)
+    error = (network(inputs) - expected).abs().max() / expected.abs().max()
+    if not error <= MAX_ROUNDED_ERROR:
+        raise InterbasisError(
+            f"{type(encoder.model).__name__} was traced, but its outputs are off by {error:.1e} of the "
+            "largest; give from_torch a module of your own"
+        )
 
 
 def example_for(model: Any) -> Tensor:
@@ -86,7 +127,12 @@ def example_for(model: Any) -> Tensor:
     if model.main_input_name == "input_features":
         frames = 2 * config.max_source_positions
         return torch.randn(2, config.num_mel_bins, frames, generator=generator)
-    if model.main_input_name != "input_ids":
+    if hasattr(model, "patch_embed") and hasattr(model, "spatial_merge_size"):
+        raise InterbasisError(
+            f"{type(model).__name__} takes pictures of any size in patches; give from_torch pictures of one "
+            "size and interbasis.models.hf.picture_tower.PictureTower(model)"
+        )
+    if model.main_input_name != "input_ids" or not hasattr(config, "vocab_size"):
         raise InterbasisError(
             f"{type(model).__name__} takes {model.main_input_name!r}, which is not supported; wrap it in "
             "an nn.Module and give from_torch an example"

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from interbasis.models.traced.streams import CORES, Convolved, Foreign, Mixed, Spread, Stream, in_order
-from interbasis.network.cores import Attention, GroupNorm, Variance
+from interbasis.network.cores import Attention, GroupNorm, PositionScale, Variance
 from interbasis.network.stencil import Stencil
 from interbasis.network.window import Grid
 
@@ -245,7 +245,7 @@ class Planner:
     def _add_core(self, core: Stream) -> None:
         """Plan a section with this core."""
         here = self.cut.expressions()
-        reads_positions = isinstance(core.op, Foreign) or core.is_core(Attention, GroupNorm)
+        reads_positions = isinstance(core.op, Foreign) or core.is_core(Attention, GroupNorm, PositionScale)
         for part in core.inputs:
             if here.expression(part).spreads and reads_positions:
                 raise NeedsCutError(part)

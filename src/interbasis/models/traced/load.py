@@ -37,7 +37,7 @@ MAX_ROUNDED_ERROR = 1e-4
 WORDS: dict[type[cores.Core], str] = {
     cores.Elementwise: "applied", cores.Gated: "product", cores.Attention: "attended",
     cores.Largest: "maxpooled", cores.Variance: "norm", cores.Normalize: "norm",
-    cores.GroupNorm: "norm", cores.HeadNorm: "norm",
+    cores.GroupNorm: "norm", cores.HeadNorm: "norm", cores.PositionScale: "positions",
 }  # fmt: skip
 """Words for cores, for node layers that no module with a name reads."""
 

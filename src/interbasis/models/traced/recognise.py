@@ -225,11 +225,15 @@ class StreamBuilder:
         except NoRuleError as reason:
             leaves = tree_leaves((args, kwargs))
             streams = [leaf.stream for leaf in leaves if isinstance(leaf, StreamView)]
-            linear = not any(isinstance(stream.op, ops.CORES) for stream in ops.in_order(streams, set()))
+            linear = not self.follow_cores(streams)
             scored = any(isinstance(leaf, (values.AttentionScores, values.Integers)) for leaf in leaves)
             if linear and not scored and name in SUMS | {"getitem"}:
                 return self._in_prefix(node, self.traced.evaluate(node, self.traced.example))
             return foreign(self, node, args, kwargs, str(reason))
+
+    def follow_cores(self, streams: Sequence[Stream]) -> bool:
+        """Whether a core lies between the input and one of these streams."""
+        return any(isinstance(stream.op, ops.CORES) for stream in ops.in_order(streams, set()))
 
     def _in_prefix(self, node: fx.Node, value: Any) -> Value:
         """Part of the prefix, computed there from the graph."""

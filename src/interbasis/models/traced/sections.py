@@ -42,6 +42,8 @@ def make_section(planned: PlannedSection, source: NodeLayer, target: NodeLayer) 
     if isinstance(op, ops.CoreOp):
         if isinstance(op, ops.MaxPooled):
             reads = [_at_tap(reads[0], op.stencil, k) for k in range(op.stencil.taps)]
+        elif isinstance(op, ops.PositionTable):
+            reads = [CONSTANT] * planned.core.channels
         return _assembled(planned, (source, target), reads, op.core)
     assert isinstance(op, ops.Foreign)
     widths, positions = [part.channels for part in inputs], planned.core.positions

@@ -152,6 +152,15 @@ class CoreOp(Op):
 
 
 @dataclass(frozen=True, eq=False)
+class PositionTable(CoreOp):
+    """Constants of every position; its input, to which they are added, says that it comes later."""
+
+    def run(self, values: Sequence[Tensor]) -> Tensor:
+        ones = values[0].new_ones(*values[0].shape[:2], 1)
+        return self.core(ones, slice(0, ones.shape[1]))
+
+
+@dataclass(frozen=True, eq=False)
 class MaxPooled(CoreOp):
     """Largest number of every window."""
 

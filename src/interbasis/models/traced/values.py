@@ -133,8 +133,15 @@ class Alignment:
 
     def same_at_all_sites(self, constants: Tensor, reason: str) -> Tensor:  # the traced shape -> [k]
         """Constants for the k channels, which must not depend on the site."""
-        rows = constants.expand(self.index.shape).flatten()[self.order].view(-1, len(self.channels[0]))
-        return _common_row(rows, reason)
+        return _common_row(self._by_site(constants), reason)
+
+    def by_position(self, constants: Tensor, samples: int) -> Tensor:  # the traced shape -> [positions, k]
+        """Constants for the k channels at every position, which must not depend on the sample."""
+        by_sample = self._by_site(constants).unflatten(0, (samples, -1))
+        return _common_row(by_sample, "a constant differs between samples").clone()
+
+    def _by_site(self, constants: Tensor) -> Tensor:  # the traced shape -> [sites, k]
+        return constants.expand(self.index.shape).flatten()[self.order].view(-1, len(self.channels[0]))
 
 
 def align(views: Sequence[StreamView], samples: int) -> Alignment:

@@ -22,6 +22,7 @@ from interbasis.network.cores.head_norms import HeadNorm
 from interbasis.network.cores.largest import Largest
 from interbasis.network.cores.linear import Linear
 from interbasis.network.cores.normalize import Normalize
+from interbasis.network.cores.position_scale import PositionScale
 from interbasis.network.cores.router import Router
 from interbasis.network.cores.variance import Variance
 
@@ -44,6 +45,7 @@ __all__ = [
     "Moments",
     "Normalize",
     "PassCore",
+    "PositionScale",
     "Rotary",
     "Router",
     "SamplesQueries",

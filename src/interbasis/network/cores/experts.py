@@ -45,6 +45,7 @@ class ExpertTokens:
     tokens: Tensor  # [v]
     slots: Tensor  # [v]
     slopes: Tensor  # of the weighted hidden layer by its read-outs [v, c]
+    bias: Tensor  # factor of the expert's bias [v, 1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,15 +118,15 @@ class Experts(PassCore):
         for number in visited.unique().tolist():
             yield number, *(visited == number).nonzero(as_tuple=True)
 
-    def changed_choices(self, u: Tensor, outputs: slice, rule: Rule) -> int:
-        """Number of tokens that visit other experts at some node of a rule than at the end of the line."""
+    def changed_choices(self, u: Tensor, outputs: slice, rule: Rule) -> Tensor:  # [n, T, c_in] -> [n, S]
+        """Whether tokens visit other experts at some node of a rule than at the end of the line."""
         scores = u[:, outputs].flatten(0, 1) @ self.router.weight.T
         there = self.router.visits(scores).experts.sort(1).values
         changed = torch.zeros(len(scores), dtype=torch.bool, device=u.device)
         for node in rule.nodes:
             here = self.router.visits(node * scores).experts.sort(1).values
             changed |= (here != there).any(1)
-        return int(changed.sum())
+        return changed.view(len(u), -1)
 
     def _jacobians(self, x: Tensor) -> TokenJacobians:  # [tokens, 1 + d]
         (visited, weights), by_scores = self.router.slopes(x @ self.router.weight.T)
@@ -137,12 +138,13 @@ class Experts(PassCore):
             if self.weights_before:
                 inner = expert.core.slopes(weight * r)
                 Y[tokens, slot] = expert.core.joined(inner * r, 1) @ expert.write.T
-                Y[:, -1].index_add_(0, tokens, expert.bias.expand(len(tokens), -1))
+                factor = torch.ones_like(weight)
             else:
                 inner = expert.core.slopes(r)
                 Y[tokens, slot] = expert.output(here, expert.hidden(r))
-                Y[:, -1].index_add_(0, tokens, weight * expert.bias)
-            parts[number] = ExpertTokens(tokens, slot, weight * inner)
+                factor = weight
+            Y[:, -1].index_add_(0, tokens, factor * expert.bias)
+            parts[number] = ExpertTokens(tokens, slot, weight * inner, factor)
         M = x.new_zeros(count, slots + 1, scores + 1)
         M[:, :slots, :scores] = by_scores
         M[:, -1, -1] = 1
@@ -232,6 +234,25 @@ class Experts(PassCore):
                         products = (slopes.T @ f[tokens]) * reads[number]  # [c, r]
                         result[place, source] += expert.write @ expert.core.joined(products, 0)
         return result.flatten(0, 1).transpose(0, 1).contiguous()
+
+    def attributions_by_expert(
+        self, u: Tensor, f: Tensor, read: Tensor, write: Tensor, rule: Rule
+    ) -> Tensor:  # [experts, tokens]
+        """B N̄ A f of one output and one input, in the parts that pass through each expert and its weight.
+
+        u [tokens, 1 + d], f [tokens], read [1 + d], write [d]. An expert's part is what changes its weighted
+        output while those of all others are held.
+        """
+        result = f.new_zeros(len(self.experts), len(f))
+        for node, share in zip(rule.nodes, rule.weights, strict=True):
+            J = self._jacobians(node * u)
+            by_weight = (J.outputs @ write) * (J.mixing @ (self._narrow_read() @ read))  # [tokens, k + 1]
+            for number, visit in J.visited.items():
+                expert, tokens = self.experts[number], visit.tokens
+                inner = expert.core.joined(visit.slopes * (expert.read @ read), 1) @ (write @ expert.write)
+                bias = visit.bias[:, 0] * (expert.bias @ write) * read[0]
+                result[number, tokens] += share * f[tokens] * (inner + bias + by_weight[tokens, visit.slots])
+        return result
 
 
 def _tiled(products: Tensor, like: Tensor) -> Tensor:

@@ -102,13 +102,14 @@ def section_table(runs: Sequence[ReportedRun]) -> ResultTable | None:
                 rows.append((
                     name, run.name, summary.edges, summary.edges_for_90_percent,
                     "exact" if error is None else f"{error:.1%}",
+                    None if summary.changed_choices is None else f"{summary.changed_choices:.1%}",
                     ablated.robust.count if ablated and ablated.robust else None,
                     ablated.count if ablated else None,
                     f"{ablated.value:.5g}" if ablated else None,
                     area_with_interval(section.curve) if section.curve else None,
                 ))  # fmt: skip
     rows += [
-        ("all at once", run.name, *[None] * 6, area_with_interval(run.record.curves.curves.whole))
+        ("all at once", run.name, *[None] * 7, area_with_interval(run.record.curves.curves.whole))
         for run in runs
         if run.graph.edges and run.record.curves
     ]

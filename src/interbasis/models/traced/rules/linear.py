@@ -9,8 +9,9 @@ from torch import Tensor
 
 from interbasis.models.traced import values
 from interbasis.models.traced.recognise import OpRule, StreamBuilder, constant, traced_shape
-from interbasis.models.traced.streams import selection
+from interbasis.models.traced.streams import CoreOp, PositionTable, Stream, selection
 from interbasis.models.traced.values import AttentionScores, NoRuleError, PrefixValue, StreamView, Value
+from interbasis.network.cores import PositionScale
 
 
 def is_computed(value: Any) -> bool:
@@ -52,18 +53,37 @@ def addmm(builder: StreamBuilder, bias: Any, x: Value, weight: Any, *options: An
 def by_constants(
     builder: StreamBuilder, x: StreamView, scale: Tensor | float, shift: Tensor | float
 ) -> StreamView:
-    """scale ∘ x + shift with constants of any shape, the same at every position."""
+    """scale ∘ x + shift with constants of any shape; where these differ between positions, by cores."""
     factor, offset = (torch.as_tensor(part, dtype=torch.float64) for part in (scale, shift))
     shape = torch.broadcast_shapes(x.shape, factor.shape, offset.shape)
 
     def attempt(x: StreamView) -> StreamView:
         aligned = values.align([x.expand(shape)], builder.samples)
         reason = "a constant differs between positions"
-        factors, offsets = (aligned.same_at_all_sites(part, reason) for part in (factor, offset))
+        try:
+            factors, offsets = (aligned.same_at_all_sites(part, reason) for part in (factor, offset))
+        except NoRuleError:
+            if not builder.follow_cores([x.stream]):
+                raise
+            stream = builder.select(x.stream, aligned.channels[0])
+            tables = (aligned.by_position(part, builder.samples) for part in (factor, offset))
+            return StreamView(_by_tables(builder, stream, *tables), aligned.index)
         matrix = selection(aligned.channels[0], x.stream.channels) * factors[:, None]
         return StreamView(builder.mixed([(x.stream, matrix)], offsets.clone()), aligned.index)
 
     return builder.placed(attempt, x, flat=False)
+
+
+def _by_tables(builder: StreamBuilder, x: Stream, factors: Tensor, offsets: Tensor) -> Stream:
+    """x times and plus constants of every position, [T, channels] each."""
+    builder.fixed_lengths = True
+    identity = torch.eye(x.channels, dtype=torch.float64)
+    if (factors != 1).any():
+        x = builder.stream(CoreOp((x,), PositionScale(factors)), x.grid, x.channels)
+    if (offsets == 0).all():
+        return x
+    table = builder.stream(PositionTable((x,), PositionScale(offsets)), x.grid, x.channels)
+    return builder.mixed([(x, identity), (table, identity)])
 
 
 def weighted_sum(builder: StreamBuilder, first: StreamView, second: StreamView, sign: float) -> StreamView:
@@ -73,10 +93,21 @@ def weighted_sum(builder: StreamBuilder, first: StreamView, second: StreamView, 
     def attempt(*views: StreamView) -> StreamView:
         aligned = values.align(views, builder.samples)
         weights = [selection(c, v.stream.channels) for c, v in zip(aligned.channels, views, strict=True)]
-        parts = [(views[0].stream, weights[0]), (views[1].stream, sign * weights[1])]
+        weights[1] = sign * weights[1]
+        parts = [(view.stream, weight) for view, weight in zip(views, weights, strict=True)]
+        scales = [v.stream.op.core.scale for v in views if _is_scaled(v.stream)]  # type: ignore[attr-defined]
+        if len(scales) == 2:  # a turn: both of its parts are one core
+            op = CoreOp(tuple(v.stream.inputs[0] for v in views), PositionScale(torch.cat(scales, dim=1)))
+            whole = builder.stream(op, views[0].stream.grid, sum(v.stream.channels for v in views))
+            parts = [(whole, torch.cat(weights, dim=1))]
         return StreamView(builder.mixed(parts), aligned.index)
 
     return builder.placed(attempt, first.expand(shape), second.expand(shape))
+
+
+def _is_scaled(stream: Stream) -> bool:
+    """Whether a stream is another one times constants of every position."""
+    return stream.is_core(PositionScale) and not isinstance(stream.op, PositionTable)
 
 
 def view_pair(builder: StreamBuilder, first: Value, second: Value) -> tuple[StreamView, StreamView]:
