@@ -39,6 +39,7 @@ node_modules/.ready: package.json  # two packages of fixed versions, which depen
 
 docs: $(READY)  ## the documentation as a site, in build/site/index.html
 	$(BIN)/python tests/notebooks.py docs/notebooks/executed
+	$(BIN)/python docs/gallery.py modadd
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
 	@echo "build/site/index.html"
 

@@ -1,7 +1,7 @@
 """Planted changes in a language model: is the section found, and the input directions?
 
     python benchmarks/planted_changes.py MODEL-FOLDER TOKENS --out FILE [--block 1] [--samples 4]
-        [--context 96] [--dtype float32] [--noise 0 0.01]
+        [--context 96] [--dtype float32] [--noise 0 0.001] [--memory 4GB]
 
 Three models that differ from MODEL-FOLDER in one block, whose neighbours are measured with it: what one
 neuron reads, the query matrix of one head, and a rank-1 update of what the MLP reads; with noise, all weights
@@ -103,7 +103,7 @@ def measure(
     began = time.process_time()
     result = interbasis.diff(
         first, replace(first, sections=tuple(sections), remake=None), data, directions=rank,
-        examples=1, dtype=options.dtype, progress=False,
+        examples=1, dtype=options.dtype, memory=options.memory, progress=False,
     )  # fmt: skip
     record, space = result.record, gain[:, None] * change
     treated, read = (result.tensors[f"{place}.{side}"] for side in ("inputs", "reading"))
@@ -129,7 +129,8 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--context", type=int, default=96)
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--noise", type=float, nargs="+", default=[0.0, 0.01])
+    parser.add_argument("--noise", type=float, nargs="+", default=[0.0, 0.001])
+    parser.add_argument("--memory", help="of the comparison; default: no limit")
     options = parser.parse_args()
     torch.set_num_threads(1)
     lines = options.out.read_text().splitlines() if options.out.exists() else []

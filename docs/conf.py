@@ -10,6 +10,7 @@ from pathlib import Path
 from interbasis.base.version import VERSION
 
 sys.path.insert(0, str(Path(__file__).parent))
+from hooks.live import add_missing
 
 project = "interbasis"
 author = "The interbasis developers"
@@ -38,6 +39,7 @@ html_theme = "pydata_sphinx_theme"
 html_static_path = ["styles"]
 html_css_files = ["site.css"]
 html_js_files = ["copy.js"]
+add_missing(Path(__file__).parent / "live")
 html_extra_path = ["live"]  # the pages of the gallery, copied as they are
 html_copy_source = False
 html_show_search_summary = False  # summaries are fetched, which a browser refuses for pages from disk

@@ -90,6 +90,7 @@ def main() -> None:
     for page in given.pages:
         for command in PAGES[page]("cifar10:cifar10.npz" if given.cifar10 else "cifar10"):
             run(command)
+        LIVE.mkdir(exist_ok=True)
         shutil.copy(f"{page}.html", LIVE)
 
 

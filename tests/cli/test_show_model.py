@@ -1,5 +1,11 @@
 """`interbasis show MODEL`: sections before anything is built."""
 
+from torch import nn
+
+import interbasis
+from interbasis.network.summary import describe
+from interbasis.show.result_tables import section_tables
+
 MODULE = """
 import torch
 from torch import nn
@@ -45,3 +51,15 @@ def test_of_many_sections_the_first_and_the_last_are_listed(cli, tmp_path, monke
     assert "12 of 40 sections are shown, --all prints all of them" in " ".join(few.split())
     assert "linear.20" not in few
     assert "linear.20" in every
+
+
+def test_of_many_sections_after_a_cut_the_last_is_listed():
+    layers = [part for _ in range(9) for part in (nn.Linear(3, 3), nn.ReLU())]
+    network = interbasis.from_torch(nn.Sequential(*layers))
+    summary = describe(network.between(network.layers[:2]))
+    few, every = (
+        [part for part in section_tables(summary, "deep", shown) if "after the last" in str(part)]
+        for shown in (False, True)
+    )
+    assert len(every) == 8
+    assert few == ["after the last node layer: 7 sections (--all prints them)", every[-1]]

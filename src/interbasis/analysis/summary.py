@@ -92,8 +92,8 @@ class RunSummary(Record):
     sections: dict[str, SectionSummary]
 
 
-def summarise(graph: InteractionGraph) -> RunSummary:
-    """Summarise a graph in a few numbers."""
+def summarise(graph: InteractionGraph, tokenizer: str = "") -> RunSummary:
+    """Summarise a graph in a few numbers; ``tokenizer`` is a folder, for a run that names none."""
     widths, directions = graph.provenance.widths, graph.provenance.largest_directions
     hooks, degrees = hook_names(graph.layer_names), graph.config.eigenvalue_degrees
     changed = graph.provenance.changed_choices
@@ -111,7 +111,7 @@ def summarise(graph: InteractionGraph) -> RunSummary:
         skip_positions=graph.config.skip_positions,
         norm_limit=graph.config.norm_limit,
         isolate_largest=graph.config.isolate_largest,
-        token_texts=_token_texts(graph),
+        token_texts=_token_texts(graph, tokenizer),
         precision=graph.provenance.precision,
         seconds={phase: round(t, 3) for phase, t in graph.provenance.timings.items()},
         versions=graph.provenance.versions,
@@ -127,12 +127,13 @@ def summarise(graph: InteractionGraph) -> RunSummary:
     )
 
 
-def _token_texts(graph: InteractionGraph) -> dict[int, str]:
-    """Texts of the tokens that carry largest directions, by the tokenizer that the data or the model name."""
+def _token_texts(graph: InteractionGraph, tokenizer: str) -> dict[int, str]:
+    """Texts of tokens that carry largest directions: by the tokenizer given, the data's or the model's."""
     directions, request = graph.provenance.largest_directions.values(), graph.provenance.request
     tokens = sorted({carrier.index for direction in directions for carrier in direction.tokens})
     named = () if request is None else ((request.data or "", "tokenizer"), (request.model, ""))
-    for spec, option in named if tokens else ():
+    given = ((f"hf:{tokenizer}", ""),) if tokenizer else ()
+    for spec, option in (*given, *named) if tokens else ():
         family, _, value = spec.partition(":")
         name, options = split_options(value)
         folder = Path(options.get(option, name if family == "hf" else ""))

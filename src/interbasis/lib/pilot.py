@@ -42,7 +42,7 @@ from interbasis.numerics.integration import Rule
 from interbasis.numerics.random_signs import Sources
 
 PILOT_TOKENS = 2048
-"""Tokens that every scheme is tried on, about; of long samples, those of `MIN_SAMPLES`."""
+"""Tokens that every scheme is tried on, about, for a build."""
 MIN_SAMPLES, MAX_SAMPLES = 4, 64
 """Samples that every scheme is tried on."""
 EXACT_POSITIONS = 4
@@ -58,18 +58,19 @@ SIGNS = (1, 2, 4, 8, 16, 32)
 """Sets of random signs to choose from."""
 
 
-def run_pilot(network: Network, data: BuildData, config: BuildConfig) -> Pilot:
+def run_pilot(network: Network, data: BuildData, config: BuildConfig, tokens: int = PILOT_TOKENS) -> Pilot:
     """Try every scheme on a few samples.
 
     Args:
         network: The network, in the dtype and on the device of the build.
         data: Data of the build.
         config: Settings of the build; those for sampling are left out of account.
+        tokens: Tokens that every scheme is tried on, about; of long samples, those of `MIN_SAMPLES`.
     """
     start = _now()
     batches = data.edge_data
     positions = network.prefix(batches.first().to(network.device)).shape[1]
-    count = min(len(batches), max(MIN_SAMPLES, min(MAX_SAMPLES, PILOT_TOKENS // positions)) + 1)
+    count = min(len(batches), max(MIN_SAMPLES, min(MAX_SAMPLES, tokens // positions)) + 1)
     drawn = Batches(batches.drawn(count, config.seed).between(0, count))
     with _timed() as surveying:
         counted = survey(drawn, config.skip_positions, config.norm_limit or 0.0, Executor(network)).counted

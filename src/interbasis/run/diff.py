@@ -66,7 +66,7 @@ def diff(
         examples: Tokens shown for each direction.
         queries: Query positions sampled per sequence in attention's Jacobians, or "all"; default: a quarter
             of them, at least 16. Errors over samples include what sampling adds.
-        dtype: Dtype to compute in; in float32, shares are off by about 3e-5 where weights differ by 1e-3 of
+        dtype: Dtype to compute in; in float32, shares are off by about 5e-6 where weights differ by 1e-3 of
             their size, and by more where they differ by less.
         names: Names to remember the models by.
         folder: Folder that the difference is stored in, with unfinished work while it lasts.

@@ -19,12 +19,16 @@ SAMPLE = Path(__file__).parents[1] / "data" / "sample.txt"
 """Text that is looked at by default, written for this project, under its licence (MIT)."""
 CONTEXT = 64
 """Positions of a sample of the text."""
+TRIAL_TOKENS = 512
+"""Tokens of the trial that decides how many blocks are built, about: enough for errors of that size."""
 FAIR_ERROR = 0.2
 """Error that the blocks are built to, about."""
 BUILD_SHARE = 0.5
 """Share of the remaining time for the build; labels, the trace and the page take the rest."""
 FEATURES = 4
 """Features of each layer that are labelled."""
+TRACED_NODES = 16
+"""Nodes of each layer that the trace follows, and how many of all are checked: each is labelled."""
 WANTED_ERROR = 0.05
 
 
@@ -72,7 +76,8 @@ def look(model: str, folder: Path, *, data: str | None = None, seconds: float = 
         raise InterbasisError(f"a first look is for language models; to look at {model}, build it")
     config = with_network_defaults(network, request.settings)
     last = _layers(network, blocks[-1:])
-    pilot = run_pilot(computing_network(network.between(last), config, None), prepared.data, config)
+    cut = computing_network(network.between(last), config, None)
+    pilot = run_pilot(cut, prepared.data, config, TRIAL_TOKENS)
     room = BUILD_SHARE * (seconds - (time.monotonic() - start))
     choice = pilot.choice(FAIR_ERROR)
     count = max(1, min(len(blocks), int(room / choice.seconds.wall)))
@@ -82,13 +87,14 @@ def look(model: str, folder: Path, *, data: str | None = None, seconds: float = 
     resolved = BuildRequest.validated(**prepared.request.model_dump() | choice.settings | {"layers": layers})
     target = BuildTarget(exact=choice.exact)
     execution = Execution(folder=folder, restart=True, model=model, request=resolved, target=target)
-    cut = replace(prepared, network=network.between(layers), request=resolved)
-    graph = execute(cut.network, cut.data, resolved.settings, execution)
+    prepared = replace(prepared, network=network.between(layers), request=resolved)
+    graph = execute(prepared.network, prepared.data, resolved.settings, execution)
     store.save(graph, folder, signed=True)
-    run = cut.run(graph, store.graph_digest(folder), folder, None)
+    run = prepared.run(graph, store.graph_digest(folder), folder, None)
     features = run.features(top=FEATURES, ends=2, bands=2, per_band=2, mean_effect_samples=8)
     prompt = SAMPLE.read_text(encoding="utf-8").splitlines()[0] if data is None else None
-    traced = run.trace(prompt) if prompt is not None else run.trace(sample=0)
+    sample = 0 if prompt is None else None
+    traced = run.trace(prompt, sample=sample, max_nodes=TRACED_NODES, checks=TRACED_NODES)
     page = write_page([folder], folder.with_suffix(".html"))
     more = pilot.choice(WANTED_ERROR).seconds.wall * len(blocks)
     precision = graph.provenance.precision

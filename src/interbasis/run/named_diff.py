@@ -40,7 +40,7 @@ class DiffRequest(Record):
     queries: int | Literal["all"] | None = None
     """Query positions sampled per sequence in attention's Jacobians, or all; default: a quarter of them."""
     dtype: Dtype = "float64"
-    """float64, or float32: shares are off by about 3e-5 where weights differ by 1e-3 of their size."""
+    """float64, or float32: shares are off by about 5e-6 where weights differ by 1e-3 of their size."""
     against: Literal["previous", "first", "last"] = "previous"
     """In a series of more than two models, the one that each is compared with."""
     transcoder: str | None = None

@@ -110,7 +110,8 @@ class Run(Workspace):
         """Return the graph in a few numbers per layer and section."""
         from interbasis.analysis.summary import summarise
 
-        return summarise(self.graph)
+        given = self.given_network
+        return summarise(self.graph, given.tokenizer if given is not None else "")
 
     def ablate(
         self,

@@ -119,8 +119,9 @@ def active_tokens(direction: ChangedDirection) -> str:
     shown = []
     for example in direction.examples[:EXAMPLES_SHOWN]:
         if isinstance(example, TokenExample):
-            before = "".join(example.tokens[max(0, example.active - 3) : example.active])
-            shown.append(f"{before}[{example.tokens[example.active]}]")
+            before = example.tokens[max(0, example.active - 3) : example.active]
+            space = " " if all(map(str.isdecimal, before)) else ""  # numbers do not say where they begin
+            shown.append(f"{space.join(before)}{space if before else ''}[{example.tokens[example.active]}]")
         else:
             shown.append(f"sample {example.sample}")
     return " · ".join(shown)

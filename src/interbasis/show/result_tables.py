@@ -37,6 +37,8 @@ MAX_WHOLE_TABLE_ROWS = 24
 """Rows up to which the tables of a run's summary are printed whole."""
 ROWS_SHOWN = 12
 """Rows shown of a longer table."""
+MAX_STEPS_AFTER = 3
+"""Steps after the last node layer up to which all of them are listed."""
 OUTPUTS_SHOWN = 3
 """Outputs shown that a feature pushes up, and as many that it pushes down."""
 NODES_SHOWN = 20
@@ -175,12 +177,15 @@ def section_tables(summary: NetworkSummary, name: str, all_rows: bool = False) -
     more = (
         f"; {count} of {len(rows)} sections are shown, --all prints all of them" if count < len(rows) else ""
     )
+    after = [f"after the last node layer: {step}" for step in summary.after]
+    if len(after) > MAX_STEPS_AFTER and not all_rows:
+        after[:-1] = [f"after the last node layer: {len(after) - 1} sections (--all prints them)"]
     return [
         f"{name}: {summary.family}, {len(summary.sections)} sections",
         f"before the first node layer: {summary.before}",
         ResultTable.from_cells("Sections", head, rows, text=head[2:]).first_and_last(count),
         f"to: {summary.sections[-1].target}; every section ends where the next begins{more}",
-        *(f"after the last node layer: {step}" for step in summary.after),
+        *after,
     ]
 
 

@@ -93,7 +93,7 @@ def _times(r: Reproduction[J]) -> str:
     memory = f" Peak memory: {max(peaks) / 2**30:.2f} GB a process." if all(peaks) else ""
     threads = " or ".join(sorted({str(job.times.threads) for job in r.jobs}))
     return (
-        f"## Times\n\nWall-clock seconds, {minutes:.0f} minutes in all, on a machine shared with other work; "
+        f"## Times\n\nWall-clock seconds, {minutes:.0f} minutes in all; "
         "training is not counted. Of a stage that was killed and resumed, the last part alone is counted. "
         f"This page was written on {r.machine.processor}, {r.machine.cores} cores, {r.machine.memory}; "
         f"{r.machine.system}, Python {r.machine.python}, torch {r.machine.torch}; the runs had {threads} of "

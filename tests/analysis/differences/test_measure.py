@@ -1,6 +1,7 @@
 """The difference of two models against full per-sample Jacobians of every section, and what it must tell."""
 
 import copy
+import gc
 import math
 from dataclasses import replace
 
@@ -10,6 +11,8 @@ from torch import Tensor, nn
 
 import interbasis
 from cases import CASES, normal
+from interbasis.analysis.differences.measured_section import DenseTraces
+from interbasis.analysis.differences.passes import DifferencePass
 from interbasis.analysis.differences.store import load_difference
 from interbasis.base.errors import InterbasisError
 from interbasis.models import modadd, residual
@@ -134,6 +137,9 @@ def test_the_last_position_alone():
     for layer, (outputs, jacobian) in expected_shares(case.network, second, case.inputs).items():
         assert record.sections[layer].outputs.value == pytest.approx(outputs, rel=1e-8)
         assert record.sections[layer].jacobian.value == pytest.approx(jacobian, rel=1e-8)
+    for layer in case.network.layers[1:-1]:  # the last position alone is left there
+        for direction in record.sections[layer].input_directions:
+            assert {example.position for example in direction.examples} == {case.inputs.shape[1] - 1}
     heads = record.sections[case.network.layers[0]].heads
     assert sorted(head.head for head in heads) == [0, 1, 2]
     assert [head.total for head in heads] == sorted((head.total for head in heads), reverse=True)
@@ -218,7 +224,7 @@ def test_interrupted_work_resumes_with_the_same_result(tmp_path, monkeypatch):
     assert all(torch.equal(again.tensors[name], tensor) for name, tensor in whole.tensors.items())
 
 
-def test_memory_limit_changes_nothing_but_last_digits():
+def test_memory_limit_changes_nothing_but_last_digits(monkeypatch):
     first, second, inputs = language_pair("gpt2")
     whole = interbasis.diff(first, second, inputs, progress=False).record
     from interbasis.analysis.differences import measure
@@ -227,7 +233,16 @@ def test_memory_limit_changes_nothing_but_last_digits():
         measure.MeasuredSection(*pair, None) for pair in zip(first.sections, second.sections, strict=True)
     ]
     assert len(measure.section_windows(sections, 1)) == len(sections)
+    held = []
+    update = DifferencePass.update
+
+    def counting(self, state, chunk):
+        update(self, state, chunk)
+        held.append(sum(type(thing) is DenseTraces for thing in gc.get_objects()))
+
+    monkeypatch.setattr(DifferencePass, "update", counting)
     limited = interbasis.diff(first, second, inputs, memory=80_000, progress=False).record
+    assert max(held) == 1  # matrices of one section at a time
     for name, section in whole.sections.items():
         assert limited.sections[name].jacobian.value == pytest.approx(section.jacobian.value, rel=1e-9)
 

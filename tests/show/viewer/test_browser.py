@@ -293,13 +293,16 @@ def test_a_number_in_a_label_is_found_before_one_in_a_token(browser, server):
               .flatMap(({ size }, k) => Array.from({ length: size }, (_, index) => names.known(k, index)))
               .find((text) => /cos\\((\\d+)x/.test(text));
             const number = label.match(/cos\\((\\d+)x/)[1];
-            const hits = interbasis.search.find(number).map(({ layer, index }) => names.known(layer, index));
-            return [number, hits]; }"""
+            const labels = (hits) => hits.map(({ layer, index }) => names.known(layer, index));
+            interbasis.state.set({ q: number });
+            const marked = labels(interbasis.parts[0].view.nodes.hits);
+            return [number, labels(interbasis.search.find(number)), marked]; }"""
         )
-        number, labels = found
+        number, labels, marked = found
         whole = [re.search(rf"(?<!\d){number}(?!\d)", label) is not None for label in labels]
         assert whole[0]
         assert sorted(whole, reverse=True) == whole
+        assert marked == [label for label in labels if number in label]
 
 
 def test_the_strongest_edges_into_each_feature(browser, server):

@@ -8,7 +8,7 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -131,6 +131,8 @@ def measure(
                 name = first.layers[k]
                 tensors |= {f"{name}.{kind}": tensor for kind, tensor in directions.items()}
                 readers[k] = _readers(sections[k], directions, statistics.layers[k].mean)
+            sections[k] = replace(sections[k])  # without the matrices that its sums required
+        del pass_, sums  # before those of the next sections are made
     with executor.clock("examples"):
         changed = {k: sections[k] for k in readers}
         places = executor.run(

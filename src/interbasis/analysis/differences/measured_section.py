@@ -182,32 +182,33 @@ class DenseTraces(TraceForm):
         )
         self.section, self.metric = section, measured.metric
         self.skip_square = float(P.square().sum())
-        self.cross, self.outer = (B.T @ P) @ A.T, A @ A.T  # [c_out, c_in], [c_in, c_in]
+        cross, outer = (B.T @ P) @ A.T, A @ A.T  # [c_out, c_in], [c_in, c_in]
         own = T @ first.skip.double()[:, start:] if isinstance(first.core, Linear) else None
         self.own_skip_square = 0.0 if own is None else float(own.square().sum())
         own_read = first.read.double()[:, start:]
         reads, outputs = len(own_read), first.write.shape[1]
-        self.own_outer = torch.zeros_like(self.outer)
-        self.own_outer[:reads, :reads] = own_read @ own_read.T
-        self.own_metric = torch.zeros_like(self.metric)
+        own_outer = torch.zeros_like(outer)
+        own_outer[:reads, :reads] = own_read @ own_read.T
+        own_metric = torch.zeros_like(self.metric)
         written = T @ first.write.double()
-        self.own_metric[:outputs, :outputs] = written.T @ written
-        self.weights: tuple[Tensor, Tensor] | None = None
+        own_metric[:outputs, :outputs] = written.T @ written
         core = section.core
         if isinstance(core, PairedSlopes):
             self.weights = (
-                trace_weights(core.blocks, self.metric, self.outer),
-                trace_weights(core.blocks, self.own_metric, self.own_outer),
+                trace_weights(core.blocks, self.metric, outer),
+                trace_weights(core.blocks, own_metric, own_outer),
             )
+            self.diagonals = [cross[block.outputs, block.reads].diagonal().clone() for block in core.blocks]
+        else:
+            self.cross, self.outer, self.own_outer, self.own_metric = cross, outer, own_outer, own_metric
 
     def __call__(self, sums: Sums, f: Tensor) -> tuple[float, float]:
         count = f.shape[0] * self.section.count_out(f.shape[1])
         core = self.section.core
-        if self.weights is not None and isinstance(core, PairedSlopes):
+        if isinstance(core, PairedSlopes):
             products = sums["slope_products"].double()
             change, base = (float((weights * products).sum()) for weights in self.weights)
-            for block in core.blocks:
-                diagonal = self.cross[block.outputs, block.reads].diagonal()
+            for block, diagonal in zip(core.blocks, self.diagonals, strict=True):
                 change += 2 * float(diagonal @ sums["slopes"][block.slopes])
         else:
             moments = core.moments(sums, self.metric)

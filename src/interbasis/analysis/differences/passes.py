@@ -176,17 +176,18 @@ class PlacesPass(Pass[Places]):
 
     @torch.no_grad()
     def update(self, state: Places, chunk: Chunk) -> None:
-        f = self.network.prefix(chunk.inputs)
+        f, first = self.network.prefix(chunk.inputs), 0  # number of the first position that is left
         for k, section in enumerate(self.network.sections[: max(self.readers, default=-1) + 1]):
-            if k not in self.readers:
+            first_out = first + (f.shape[1] - 1 if section.last_only else 0)
+            if k in self.readers:
+                D, _, base = self.sections[k].outputs(f)
+                for side, rows in self.readers[k].items():
+                    x, position = (D, first_out) if side == "outputs" else (f, first)
+                    self._add(state, f"{k}.{side}", x @ rows.to(x).T, chunk.first, position)
+                f = base + D if self.along == "first" else base
+            else:
                 f = section(f)
-                continue
-            D, _, base = self.sections[k].outputs(f)
-            for side, rows in self.readers[k].items():
-                x = D if side == "outputs" else f
-                first = f.shape[1] - 1 if side == "outputs" and section.last_only else 0
-                self._add(state, f"{k}.{side}", x @ rows.to(x).T, chunk.first, first)
-            f = base + D if self.along == "first" else base
+            first = first_out
 
     def _add(self, state: Places, name: str, values: Tensor, sample: int, position: int) -> None:
         """Add values [n, T, k], the first of them at a sample and a position."""

@@ -70,7 +70,7 @@ class SectionChange(Record):
     """Of E[JᵀWJ]: inputs that are treated differently, through all paths."""
     reading_directions: tuple[ChangedDirection, ...] = ()
     """Of the same with the weights that read the input changed alone: inputs that are read differently. A
-    change of a query matrix acts on the Jacobian mostly through keys; its row space is found here."""
+    changed query matrix acts on the Jacobian through keys and values, too; its row space is found here."""
     heads: tuple[HeadChange, ...] = ()
     """Heads of attention, those that changed most first."""
 

@@ -218,7 +218,11 @@ def _token_text(tokenizer: Any, token: int, bytewise: bool) -> str:
     if piece is None:
         return ""
     text: str = tokenizer.decode([token], skip_special_tokens=False) if bytewise else UNREADABLE
-    return text if UNREADABLE not in text else piece.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n")
+    if UNREADABLE not in text:
+        return text
+    for written, meant in (("Ġ", " "), ("▁", " "), ("Ċ", "\n"), ("<0x0A>", "\n"), ("<0x09>", "\t")):
+        piece = piece.replace(written, meant)
+    return str(piece)
 
 
 def lookup(texts: Sequence[str]) -> Callable[[int], str]:

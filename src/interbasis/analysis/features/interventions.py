@@ -42,8 +42,8 @@ class Intervention:
     loss: tuple[float, ...]
     """Cross-entropy before and after; NaN without labels."""
     samples: int
-    loss_changes: Tensor | None = None  # [n]
-    """Change of every sample's mean cross-entropy; None without labels."""
+    loss_changes: tuple[float, ...] = ()
+    """Change of every sample's mean cross-entropy; empty without labels."""
     outputs: tuple[Tensor, ...] | None = None
     """The model's outputs of every sample before and after, where they were asked for; NaN behind the end of
     samples that are shorter than others."""
@@ -96,7 +96,7 @@ def intervene(
         targets = moments.means[:, 0].where(moments.counts > 0, torch.nan)
     scores = torch.zeros(2, 3, dtype=torch.float64)  # before and after
     results: list[tuple[Tensor, Tensor]] = []
-    changes: list[Tensor] = []
+    changes: list[float] = []
     samples = input_chunks(batches, chunk_size(reader, batches), labelled)
     for _, inputs, labels in batches.tracked(samples, "intervention", progress):
         if labels is None:  # a label 0 for each sample, or for each position of a model that answers at each
@@ -107,7 +107,7 @@ def intervene(
         untouched, changed = (output[:, -1] if labels.ndim == 1 else output for output in pair)
         if labelled:
             scores += torch.stack([_scores(untouched, labels), _scores(changed, labels)])
-            changes.append(_sample_losses(changed, labels) - _sample_losses(untouched, labels))
+            changes += (_sample_losses(changed, labels) - _sample_losses(untouched, labels)).tolist()
         if outputs:
             results.append((untouched.cpu(), changed.cpu()))
     columns = [  # filled up with NaN to the longest sample
@@ -122,7 +122,7 @@ def intervene(
         accuracy=tuple((right / count).tolist()),
         loss=tuple((nats / count).tolist()),
         samples=len(batches),
-        loss_changes=torch.cat(changes) if changes else None,
+        loss_changes=tuple(changes),
         outputs=tuple(columns) if columns else None,
     )
 

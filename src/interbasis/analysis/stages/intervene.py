@@ -7,6 +7,7 @@ import re
 from hashlib import sha256
 from typing import TYPE_CHECKING, ClassVar
 
+import torch
 from pydantic import Field
 
 from interbasis.analysis.stored_results import DataUsed, Result, unknown_feature
@@ -102,7 +103,7 @@ def run(workspace: "Workspace", request: InterveneRequest) -> InterventionResult
             value = mean + value * basis.deviation(feature)
         changed = intervene(network, basis, data, feature, value, groups=request.groups, progress=advance)
         described = shown_labels(workspace, {basis.name: [feature]}).get((basis.name, feature))
-        changes = changed.loss_changes
+        changes = torch.tensor(changed.loss_changes, dtype=torch.float64)
         result = InterventionResult(
             layer=basis.name,
             feature=feature,
@@ -112,7 +113,7 @@ def run(workspace: "Workspace", request: InterveneRequest) -> InterventionResult
             data=DataUsed.from_data(data),
             accuracy=(changed.accuracy[0], changed.accuracy[1]),
             loss=(changed.loss[0], changed.loss[1]),
-            loss_interval=mean_interval(changes) if changes is not None and len(changes) > 1 else None,
+            loss_interval=mean_interval(changes) if len(changes) > 1 else None,
         )
         workspace.store(result)
         return result

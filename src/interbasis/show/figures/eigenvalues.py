@@ -42,7 +42,7 @@ def eigenvalue_spectra(graphs: Mapping[str, InteractionGraph]) -> Figure:
         panel.set_title(plain(order[k]), fontsize=7.5)
         if k >= len(order) - across:
             panel.set_xlabel("feature")
-        panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        panel.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
         if k % across == 0:
             panel.set_ylabel("relative to largest")
     if len(graphs) > 1:

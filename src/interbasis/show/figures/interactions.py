@@ -251,8 +251,8 @@ def _curves(shown: Selection, k: int, power: float, colours: dict[int, str]) -> 
 def _draw_column(axes: Axes, shown: Selection, k: int, colours: dict[int, str]) -> None:
     left, width = shown.left(k), shown.width(k)
     count, total = sum(node.index is not None for node in shown.columns[k]), shown.features[k]
-    text = f"first {count} of {total:,}" if count < total else f"all {count}"
-    text += " features" if width >= BOX else ""
+    text = f"first {count} of {total:,}" if count < total else f"all {count}" if count > 1 else "1"
+    text += (" features" if total > 1 else " feature") if width >= BOX else ""
     axes.text(left, 1.4 * ROW, plain(shown.names[k]), fontsize=8.5, fontweight="bold", va="bottom")
     axes.text(left, 0.4 * ROW, text if count else "", fontsize=6.5, color="#555555", va="bottom")
     for row, node in enumerate(shown.columns[k]):

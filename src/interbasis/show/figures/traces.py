@@ -16,15 +16,16 @@ LABEL_POINTS = 6
 
 
 @styled
-def trace_graph(trace: Trace, *, top: int = 8) -> Figure:
+def trace_graph(trace: Trace, *, top: int = 8, summary: bool = True) -> Figure:
     """Draw a trace: columns are layers, boxes features at positions, curves signed edges.
 
     Args:
         trace: The trace, ``run.trace(…).trace``.
         top: Nodes of each layer, those with most influence.
+        summary: Say below the picture whether the trace's predictions hold.
 
     Returns:
-        The figure. Blue edges raise the target or the node that they lead to, orange ones lower it; the width
+        The figure. Orange edges raise the target or the node that they lead to, blue ones lower it; the width
         goes with the share of the edge in all that comes into its end.
     """
     layers = [layer.name for layer in trace.layers]
@@ -68,15 +69,13 @@ def trace_graph(trace: Trace, *, top: int = 8) -> Figure:
         if edge.source in places and edge.target in places:
             (a, b), (c, d) = places[edge.source], places[edge.target]
             curve = Path([(a + BOX, b), (a + BOX + GAP / 2, b), (c - GAP / 2, d), (c, d)], [1, 4, 4, 4])
-            colour = COLOURS[0] if edge.weight > 0 else COLOURS[1]
+            colour = COLOURS[5] if edge.weight > 0 else COLOURS[0]  # as on the page
             axes.add_patch(
                 PathPatch(curve, fc="none", ec=colour, lw=0.2 + WIDEST * edge.share, alpha=0.7, zorder=0)
             )
-    shown = sum(map(len, columns.values()))
-    note(
-        figure,
-        f"{trace.summary} Shown: {shown} of {len(trace.nodes)} nodes. Blue edges raise, orange ones lower.",
-    )
+    shown = f"Shown: {sum(map(len, columns.values()))} of {len(trace.nodes)} nodes."
+    parts = [trace.summary] * summary + [shown, "Orange edges raise, blue ones lower."]
+    note(figure, " ".join(parts))
     figure.patch.set_edgecolor(FAINT)
     return figure
 

@@ -241,7 +241,7 @@ def _modules(run: ReportedRun) -> Iterator[ReportClaim]:
 
 
 def _features(run: ReportedRun) -> Iterator[ReportClaim]:
-    if not run.record.features:
+    if not (run.record.features or run.record.labels):
         yield _no("meaning", "not_described")
         return
     yield _yes("labels", "computed")

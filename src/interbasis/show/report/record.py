@@ -85,7 +85,7 @@ class ReportedRun:
     @property
     def analysed_layers(self) -> list[LayerFeatures]:
         """Layers whose features were looked at, the network's outputs left out."""
-        result = self.record.features
+        result = self.record.features or self.record.labels
         return [row for name, row in result.layers.items() if not self.layers[name].outputs] if result else []
 
     @property

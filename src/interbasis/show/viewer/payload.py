@@ -28,7 +28,7 @@ MAX_TRACES = 200
 MIN_ONE_TO_ONE = 0.5
 """Share of Σ Ê² in the strongest edge of every feature from which on a layer norm's section is folded."""
 OPENING_FEATURES = 32
-"""Features of a layer that the page opens with: as many as a large window has rows for."""
+"""Features of a layer that the page opens with, at most (`rowsThatFit` in main.js)."""
 
 
 def run_payload(run: str | Path, limit: int = EDGE_LIMIT) -> schema.PageRun:

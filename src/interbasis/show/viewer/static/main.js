@@ -335,9 +335,9 @@ function isDense(runs) {
   return runs.some(({ sections }) => sections.some(({ nonzero }) => nonzero > MANY_EDGES));
 }
 
-// As many features as the window has room for.
+// As many features as the window has room for, of those that every run describes (OPENING_FEATURES).
 function rowsThatFit() {
-  return Math.min(Math.max(Math.floor((window.innerHeight - 150) / 27), 12), 48);
+  return Math.min(Math.max(Math.floor((window.innerHeight - 150) / 27), 12), 32);
 }
 
 function start() {

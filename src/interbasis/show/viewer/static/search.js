@@ -5,6 +5,9 @@ import { integer } from "./format.js";
 
 const LISTED = 40;
 
+// Ranks up to this one are matches in a label.
+const IN_LABEL = 1;
+
 export class Search {
   constructor(page) {
     this.page = page;
@@ -65,7 +68,9 @@ export class Search {
     const query = this.page.state.get("q");
     if (this.input.value !== query) this.input.value = query;
     this.hits = query.trim() ? this.find(query) : [];
-    for (const { view } of this.page.parts) view.nodes.markFound(this.hits);
+    // a number is in a token of nearly every feature: what has it in its label is marked, if anything has
+    const named = this.hits.filter(({ rank }) => rank <= IN_LABEL);
+    for (const { view } of this.page.parts) view.nodes.markFound(named.length ? named : this.hits);
     if (document.activeElement === this.input) this.show();
   }
 

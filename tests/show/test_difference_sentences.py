@@ -1,0 +1,41 @@
+"""Sentences about the difference of two models say what was measured."""
+
+import copy
+
+import torch
+from torch import nn
+
+import interbasis
+from cases import CASES, normal
+from interbasis.models import modadd
+from interbasis.show.difference_sentences import difference_claims, difference_findings
+
+
+def test_one_linear_section_that_differs():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(5, 7), nn.GELU(), nn.Linear(7, 3)).double()
+    other = copy.deepcopy(module)
+    other[2].weight.data += 0.3 * normal(3, 7, seed=1)
+    networks = interbasis.from_torch(module), interbasis.from_torch(other)
+    record = interbasis.diff(*networks, normal(60, 5, seed=2), progress=False).record
+    leading, shares, end, treated = difference_findings(record)
+    name = record.sections[record.leading].name
+    assert leading.startswith(f"The difference arises in {name}, which adds ")
+    assert shares.startswith("Sections that differ: 1 of 2.")
+    assert end.endswith("is passed on.")
+    assert treated.startswith(f"Of what {name} treats differently,")
+    assert "No other section differs." in [claim.because for claim in difference_claims(record)]
+
+
+def test_embeddings_and_all_sections_differ():
+    case = CASES["modadd"]()
+    weights = {name: w * (1 + 0.1 * normal(*w.shape, seed=3)) for name, w in (case.weights or {}).items()}
+    record = interbasis.diff(case.network, modadd.from_weights(weights), case.inputs, progress=False).record
+    embeddings, leading, *_, last = difference_findings(record)
+    share = 100 * record.layers[case.network.layers[0]].arising
+    assert embeddings == (
+        f"Embeddings differ by {share:.3g} % of the first model's variance at {case.network.layers[0]}."
+    )
+    assert leading.startswith("The largest difference arises in ")
+    assert " adds " in leading.partition("; the next, ")[2]
+    assert "reads differently" in last or "treats differently" in last
