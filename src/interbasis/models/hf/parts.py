@@ -376,8 +376,8 @@ class BlocksAsRead(Sequence[TransformerBlock]):
             return self.read(layer, k)
         except AttributeError as error:
             raise InterbasisError(
-                f"{type(layer).__name__} is not built as the blocks of its type are in the versions of "
-                f"transformers that are read: {error}; {GENERAL}"
+                f"{type(layer).__name__} lacks a part that is read ({error}); if transformers is older than "
+                f"5, update it, else {GENERAL}"
             ) from error
 
 
