@@ -20,7 +20,9 @@ demo: $(RUNS)  ## from a trained modular-addition transformer to its graph, a re
 
 test: $(READY) lint  ## linters, types, tests; a file's tests stay in one process, long files come first
 	$(BIN)/python tests/show/viewer/chromium.py
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder \
+		--cov --cov-report=json:build/coverage.json
+	$(BIN)/python tests/coverage_table.py build/coverage.json
 
 lint: $(READY)  ## style and types
 	$(BIN)/ruff format --check .

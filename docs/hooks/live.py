@@ -5,10 +5,11 @@ from pathlib import Path
 PAGES = ("modadd", "cifar10", "conv", "stories")
 MISSING = """<!doctype html>
 <html lang="en">
-<head><meta charset="utf-8"><title>interbasis</title><meta name="viewport" content="width=device-width"></head>
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>interbasis</title>
+</head>
 <body style="font: 1rem/1.5 system-ui, sans-serif; max-width: 40rem; margin: 4rem auto; padding: 0 1rem">
-<p>This page was not built with this copy of the documentation. <code>make gallery PAGES={page}</code> builds it;
-the <a href="gallery.html">gallery</a> says which data it requires.</p>
+<p>This page was not built with this copy of the documentation. <code>make gallery PAGES={page}</code>
+builds it; the <a href="gallery.html">gallery</a> says which data it requires.</p>
 </body>
 </html>
 """

@@ -7,8 +7,11 @@ from torch import nn
 
 import interbasis
 from cases import CASES, normal
+from interbasis.analysis.differences.records import ChangedDirection
+from interbasis.analysis.features.records import TokenExample
 from interbasis.models import modadd
 from interbasis.show.difference_sentences import difference_claims, difference_findings
+from interbasis.show.difference_tables import active_tokens
 
 
 def test_one_linear_section_that_differs():
@@ -39,3 +42,14 @@ def test_embeddings_and_all_sections_differ():
     assert leading.startswith("The largest difference arises in ")
     assert " adds " in leading.partition("; the next, ")[2]
     assert "reads differently" in last or "treats differently" in last
+
+
+def test_tokens_are_shown_on_one_line():
+    def example(*tokens: str) -> TokenExample:
+        last = len(tokens) - 1
+        return TokenExample(
+            value=1.0, sample=0, position=last, tokens=tokens, activations=(0.0,) * len(tokens), active=last
+        )
+
+    examples = example("s", ".", "\n", "Th"), example("25", "75", "="), example("=")
+    assert active_tokens(ChangedDirection(share=0.5, examples=examples)) == "s.↵[Th] · 25 75 [=] · [=]"

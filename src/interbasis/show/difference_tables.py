@@ -124,4 +124,4 @@ def active_tokens(direction: ChangedDirection) -> str:
             shown.append(f"{space.join(before)}{space if before else ''}[{example.tokens[example.active]}]")
         else:
             shown.append(f"sample {example.sample}")
-    return " · ".join(shown)
+    return " · ".join(shown).replace("\n", "↵")

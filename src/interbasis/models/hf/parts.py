@@ -328,13 +328,14 @@ def rotary(module: Any, layer_type: str | None = None) -> Rotary:
 
 def context(module: Any) -> int | None:
     """The most positions that all frequencies of a rotary module hold for; None: any number."""
-    kinds, parameters = module.rope_type, module.config.rope_parameters
+    kinds, config = module.rope_type, module.config
+    parameters: Any = getattr(config, "rope_parameters", getattr(config, "rope_scaling", None))
     if not isinstance(kinds, dict):
         kinds, parameters = {None: kinds}, {None: parameters}
     ends = [
         parameters[layer]["original_max_position_embeddings"]
         if kind == "longrope"
-        else module.config.max_position_embeddings
+        else config.max_position_embeddings
         for layer, kind in kinds.items()
         if kind in LENGTH_DEPENDENT
     ]
@@ -370,7 +371,14 @@ class BlocksAsRead(Sequence[TransformerBlock]):
         return len(self.layers)
 
     def __getitem__(self, k: Any) -> Any:
-        return self.read(self.layers[range(len(self))[k]], k)
+        layer = self.layers[range(len(self))[k]]
+        try:
+            return self.read(layer, k)
+        except AttributeError as error:
+            raise InterbasisError(
+                f"{type(layer).__name__} lacks a part that is read ({error}); if transformers is older than "
+                f"5, update it, else {GENERAL}"
+            ) from error
 
 
 @dataclass(frozen=True)
