@@ -223,7 +223,7 @@ def test_ctrl_c_says_that_the_same_command_resumes(cli, small_addition, tmp_path
         raise KeyboardInterrupt
 
     monkeypatch.setattr("interbasis.run.named_build.build_by_name", interrupted)
-    monkeypatch.setattr("interbasis.graph.store.load", interrupted)
+    monkeypatch.setattr("interbasis.graph.store.load_identified", interrupted)
     build = cli("build", f"modadd:{small_addition}", "--out", tmp_path / "run")
     assert (build.code, build.err) == (130, "interrupted; the same command resumes\n")
     show = cli("show", tmp_path)

@@ -51,11 +51,11 @@ class GroupNorm(PassCore):
         c, m = self._centred(u)
         r = (m + self.epsilon).rsqrt()
         n, T, G, k = c.shape
-        seen, told = u.new_ones(n, T), u.new_zeros(n, T)
-        told[:, outputs] = 1
+        counted_in, counted_out = u.new_ones(n, T), u.new_zeros(n, T)
+        counted_out[:, outputs] = 1
         if counted is not None:
-            seen, told = counted.inputs.to(u), told * counted.outputs.to(u)
-        both, r = seen * told, r[:, 0, :, 0]  # [n, T], [n, G]
+            counted_in, counted_out = counted.inputs.to(u), counted_out * counted.outputs.to(u)
+        both, r = counted_in * counted_out, r[:, 0, :, 0]  # [n, T], [n, G]
         columns = torch.stack([torch.ones_like(c), c * r[:, None, :, None]], dim=-1)  # A [n, T, G, k, 2]
         squares = torch.einsum("ntgka,ntgla,nt->ngkl", columns, columns, both) / (T * k)
         count = both.sum(1)[:, None] * r  # [n, G]
@@ -65,11 +65,12 @@ class GroupNorm(PassCore):
         gram = (r.T @ count)[..., None, None] * Q
         for p in range(G):  # a row of pairs at a time
             weight = r[:, p, None] * r  # [n, G]
-            seen_by_p = torch.einsum("nq,nkl->qkl", weight, squares[:, p])
-            gram[p] -= seen_by_p @ Q[p]
-            gram[:, p] -= Q[:, p] @ seen_by_p
-            K = torch.einsum("nska,qkl,nsqlb,ns->nqab", columns[:, :, p], Q[p], columns, told) / (T * k) ** 2
-            gram[p] += torch.einsum("nq,ntka,nqab,ntqlb,nt->qkl", weight, columns[:, :, p], K, columns, seen)
+            by_first = torch.einsum("nq,nkl->qkl", weight, squares[:, p])
+            gram[p] -= by_first @ Q[p]
+            gram[:, p] -= Q[:, p] @ by_first
+            left = columns[:, :, p]
+            K = torch.einsum("nska,qkl,nsqlb,ns->nqab", left, Q[p], columns, counted_out) / (T * k) ** 2
+            gram[p] += torch.einsum("nq,ntka,nqab,ntqlb,nt->qkl", weight, left, K, columns, counted_in)
         return {"local": torch.block_diag(*local), "gram": gram.transpose(1, 2).flatten(2, 3).flatten(0, 1)}
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:
