@@ -79,6 +79,7 @@ def test_short_builds_and_other_models_are_exact_unless_asked(network, monkeypat
     monkeypatch.setattr(targets, "run_pilot", lambda *_: pytest.fail("no trial is needed"))
     assert not build(network, tokens(6, 8)).graph.config.sampled
     assert not build(network, tokens(6, 8), exact=True).graph.config.sampled
+    assert not build(network, tokens(1, 8), error=0.05, norm_limit=0).graph.config.sampled
     module = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
     assert not build(interbasis.from_torch(module), torch.randn(64, 4)).graph.config.sampled
 

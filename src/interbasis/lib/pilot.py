@@ -44,7 +44,7 @@ from interbasis.numerics.random_signs import Sources
 PILOT_TOKENS = 2048
 """Tokens that every scheme is tried on, about, for a build."""
 MIN_SAMPLES, MAX_SAMPLES = 4, 64
-"""Samples that every scheme is tried on."""
+"""Samples that every scheme is tried on; fewer are not worth drawing from."""
 EXACT_POSITIONS = 4
 """Output positions of a sample from which the time of exact edges at all positions is estimated."""
 QUERIES = (64, 16)

@@ -23,7 +23,7 @@ TRIAL_TOKENS = 512
 """Tokens of the trial that decides how many blocks are built, about: enough for errors of that size."""
 FAIR_ERROR = 0.2
 """Error that the blocks are built to, about."""
-BUILD_SHARE = 0.5
+BUILD_SHARE = 0.3
 """Share of the remaining time for the build; labels, the trace and the page take the rest."""
 FEATURES = 4
 """Features of each layer that are labelled."""

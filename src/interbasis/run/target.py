@@ -16,7 +16,7 @@ from interbasis.graph.precision import Precision, edge_error, eigenvalue_error
 from interbasis.graph.settings import SAMPLED, BuildConfig, BuildTarget
 from interbasis.lib.build_data import BuildData
 from interbasis.lib.goal import NO_GOAL, Goal
-from interbasis.lib.pilot import run_pilot
+from interbasis.lib.pilot import MIN_SAMPLES, run_pilot
 from interbasis.network.network import Network
 
 DEFAULT_ERROR = 0.05
@@ -81,7 +81,8 @@ def decide(
     _check(config, target, team, in_parts)
     asked = target.error is not None or target.time is not None
     automatic = network.predicts_next and not (in_parts or isinstance(team, Shards) or _shuffled(data))
-    if target.exact or config.sampled or not (asked or automatic):
+    too_few = min(map(len, data.by_name.values())) < MIN_SAMPLES
+    if target.exact or config.sampled or too_few or not (asked or automatic):
         return Decision(config)
     begun = time.monotonic()
     if not asked and _is_short(network, data):
