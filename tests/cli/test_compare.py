@@ -62,7 +62,7 @@ def test_two_trained_seeds(cli, seeds):
     for section in compared["sections"].values():
         assert None not in section["edges_required"]
         assert -1 <= section["edge_correlation"] <= 1
-    shown = cli("compare", folder / "0", folder / "1", "--data", data).out
+    shown = " ".join(cli("compare", folder / "0", folder / "1", "--data", data).out.split())
     assert "whose weights differ" in shown
     assert "Without ablation: accuracy" in shown
     assert "agreementovermatchedfeatures" in "".join(shown.split())
