@@ -73,19 +73,19 @@ def edge_experts(
     )
     batches = Batches(workspace.data(None, "train") if data is None else data)
     batches = batches.head(min(samples, len(batches)))
-    found, visits = [], torch.zeros(len(core.experts), dtype=torch.int64)
+    chunks, visits = [], torch.zeros(len(core.experts), dtype=torch.int64)
     for _, inputs in batches.chunks(1):
         f = in_basis(network.activations(inputs.to(network.device))[k], transform)
         u, f = (x[:, section.outputs(f)].flatten(0, 1) for x in (section.read_outs(f), f))
         parts = core.attributions_by_expert(u, f[:, j], section.read[:, j], section.write[i], integral)
-        found.append(torch.cat([section.skip[i, j] * f[None, :, j], parts]).double().cpu())
+        chunks.append(torch.cat([section.skip[i, j] * f[None, :, j], parts]).double().cpu())
         visits += (
             core.router.visits(u @ core.router.weight.T)
             .experts.flatten()
             .bincount(minlength=len(visits))
             .cpu()
         )
-    parts = torch.cat(found, dim=1)  # [1 + experts, tokens]
+    parts = torch.cat(chunks, dim=1)  # [1 + experts, tokens]
     whole = parts.sum(0)
     shares = (parts @ whole) / whole.square().sum().clamp_min(1e-300)
     rows = [

@@ -28,6 +28,7 @@ R = TypeVar("R", bound=Result)
 
 MEASURED: tuple[type[Result], ...] = (
     AblationResult, CurvesResult, ControlsResult, ModulesResult, FeaturesResult, TraceResult, SteerResult,
+    InterventionResult,
 )  # fmt: skip
 """Results that are measured on a graph."""
 

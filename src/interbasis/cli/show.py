@@ -45,6 +45,6 @@ def show(
         return
     tables = lambda summary: summary_tables(summary, run, all_rows)  # noqa: E731
     graph, digest = load_identified(folder)
-    found = {"outdated": outdated_results(folder, digest), "unfinished": is_unfinished(folder)}
-    summary = summarise(graph).model_copy(update=found)
+    state = {"outdated": outdated_results(folder, digest), "unfinished": is_unfinished(folder)}
+    summary = summarise(graph).model_copy(update=state)
     common.show(summary, as_json, tables, folder)

@@ -57,7 +57,7 @@ class InterventionResult(Result):
 
     @property
     def target(self) -> str:
-        """What the feature is set to, in words."""
+        """Value that the feature is set to, in words."""
         if self.value is not None:
             return f"{self.value:+g} standard deviations" if self.value else "its mean"
         return f"its mean given the {'label' if self.groups is None else 'group of the label'}"

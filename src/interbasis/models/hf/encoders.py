@@ -87,8 +87,8 @@ def from_encoder(model: nn.Module, head: Head | None = None) -> Network:
 def _all_tokens_turned(model: nn.Module) -> Iterator[None]:
     """DINOv3 as if class and register tokens were turned, too, by angles of 0."""
     code: Any = sys.modules[type(model).__module__]
-    own = getattr(code, "apply_rotary_pos_emb", None)
-    if own is None or "dinov3" not in code.__name__:
+    original = getattr(code, "apply_rotary_pos_emb", None)
+    if original is None or "dinov3" not in code.__name__:
         yield
         return
 
@@ -101,7 +101,7 @@ def _all_tokens_turned(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        code.apply_rotary_pos_emb = own
+        code.apply_rotary_pos_emb = original
 
 
 def _check(network: Network, encoder: Encoder, example: Tensor) -> None:

@@ -52,13 +52,13 @@ def tables(result: Record, workspace: DictionaryWorkspace) -> Iterable[ResultTab
 
 
 @result_tables.register
-def description_tables(found: DescriptionsResult, graph: DictionaryGraph | None = None) -> Parts:
+def description_tables(descriptions: DescriptionsResult, graph: DictionaryGraph | None = None) -> Parts:
     """The strongest features of every layer, with their descriptions."""
     parts: Parts = []
-    for k, layer in enumerate(found.layers):
+    for k, layer in enumerate(descriptions.layers):
         squares = None if graph is None else graph.statistics[k].square
         strength = {
-            feature.feature: max((one.value for one in feature.examples), default=0.0)
+            feature.feature: max((example.value for example in feature.examples), default=0.0)
             if squares is None
             else squares[feature.feature].item()
             for feature in layer.features
@@ -69,7 +69,7 @@ def description_tables(found: DescriptionsResult, graph: DictionaryGraph | None 
             known = feature.description
             scores = (None, None) if known is None else (f"{known.precision:.0%}", f"{known.recall:.0%}")
             often = None if graph is None else f"{graph.statistics[k].frequency[feature.feature]:.2%}"
-            rows.append((f"#{feature.feature}", description_text(known, found.words), often, *scores))
+            rows.append((f"#{feature.feature}", description_text(known, descriptions.words), often, *scores))
         title = f"{layer.place}: {layer.described} of {layer.active} active features have a short description"
         head = ("feature", "active where the token is", "active", "precision", "recall")
         parts.append(ResultTable.from_cells(title, head, rows, text=("active where the token is",)))
