@@ -69,13 +69,13 @@ def text_of(place: str) -> str:
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_figure_is_the_same_wherever_it_stands(name):
+def test_a_figure_is_the_same_wherever_it_stands(name: str) -> None:
     found = {place: re.findall(pattern, text_of(place)) for place, pattern in FIGURES[name].items()}
     assert all(len(values) == 1 for values in found.values()), found
     assert len({str(values) for values in found.values()}) == 1, found
 
 
-def test_every_number_of_the_readme_is_compared_or_stands_there_alone():
+def test_every_number_of_the_readme_is_compared_or_stands_there_alone() -> None:
     """A new number belongs into FIGURES where a page has it, too, and into ALONE where none has."""
     text = text_of("README.md")
     compared = {

@@ -120,7 +120,7 @@ def _parse(path: Path) -> Any:
         return json.loads(text)
     if path.suffix in (".yaml", ".yml"):
         try:
-            import yaml  # type: ignore[import-untyped]
+            import yaml
         except ImportError as error:
             raise InterbasisError(
                 f"reading {path} needs PyYAML; install it, or write the config in TOML or JSON"

@@ -26,7 +26,7 @@ from interbasis.network.network import Network
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from interbasis.analysis.ablation.masked_pass import Masks
+    from interbasis.analysis.ablation.masked_pass import KeptFeatures, Masks
     from interbasis.analysis.compare import Comparison
     from interbasis.analysis.edge_experts import EdgeExperts
     from interbasis.analysis.features.records import FeatureExamples
@@ -372,7 +372,7 @@ class Run(Workspace):
         inputs: Tensor,
         *,
         edges: "Masks | None" = None,
-        nodes: Mapping[int | str, int | Tensor] | None = None,
+        nodes: "KeptFeatures | None" = None,
     ) -> Tensor:
         """Return the model's output with some edges or some nodes only.
 

@@ -1,9 +1,12 @@
 """Attention with rotary positions: sums with signs."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from cases import (
     HEADS_AND_KEY_HEADS,
@@ -39,16 +42,27 @@ CLOSE = 1e-10
     seed=st.integers(0, 10_000),
 )
 def test_rotary_sums_with_signs_are_those_of_the_general_path(
-    small_blocks, few, causal, heads, head, positions, turned, cap, window, sinks, seed
-):
+    small_blocks: bool,
+    few: bool,
+    causal: bool,
+    heads: tuple[int, int | None],
+    head: int,
+    positions: int,
+    turned: int,
+    cap: float | None,
+    window: int | None,
+    sinks: bool,
+    seed: int,
+) -> None:
     """At some positions of each sample, in groups of any size, by blocks that skip unseen keys.
 
     Both orders of summation, for few queries and for many.
     """
     rotary = Rotary(tuple(0.9**i for i in range(min(turned, head // 2))), 1.3)
-    kind = {"cap": cap, "window": window if causal else None, "rotary": rotary}
+    kind: dict[str, Any] = {"cap": cap, "window": window if causal else None, "rotary": rotary}
     kind["sinks"] = (0.4,) * heads[0] if sinks else None
-    section = attention_section(AttentionShape(heads[0], head, causal, **kind, key_heads=heads[1]), seed=seed)
+    shape = AttentionShape(heads[0], head, causal, **kind, key_heads=heads[1])
+    section: Any = attention_section(shape, seed=seed)
     f, integral = activations(section, 2, positions, seed=seed + 3), rule("quadrature", 2)
     u, everywhere = f @ section.read.T, slice(0, positions)
     each = as_general(section).core.attributions(u, f, section.read, everywhere, integral)
@@ -70,7 +84,7 @@ def test_rotary_sums_with_signs_are_those_of_the_general_path(
             assert relative_error(found, wanted) <= CLOSE
 
 
-def long_rotary(base, kind=None):
+def long_rotary(base: float, kind: dict[str, Any] | None = None) -> tuple[Any, Tensor, Tensor]:
     """A head of 64 with positions up to 256."""
     rotary = Rotary(tuple(base ** (-i / 32) for i in range(32)))
     section = attention_section(AttentionShape(1, 64, rotary=rotary, **(kind or {})))
@@ -80,13 +94,15 @@ def long_rotary(base, kind=None):
 
 @pytest.mark.parametrize("base", [1e4, 1e6])
 @pytest.mark.parametrize("kind", [{}, {"causal": False}, {"window": 60}, {"cap": 0.7}])
-def test_both_orders_give_the_same_signed_sums(base, kind, monkeypatch):
+def test_both_orders_give_the_same_signed_sums(
+    base: float, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In float64 to 1e-10, and brackets of all queries keep the digits of float32."""
     section, f, u = long_rotary(base, kind)
     signs = into_groups(normal(256, 1, seed=5).sign(), 256)
     at = torch.arange(256)[None]
 
-    def sums(few, dtype):
+    def sums(few: bool, dtype: torch.dtype) -> Tensor:
         monkeypatch.setattr(edges, "are_few", lambda *_: few)
         parts = (part.to(dtype) for part in (u, f, section.read))
         return section.core.signed_attributions_at(*parts, at, rule("gradient"), signs.to(dtype)).double()
@@ -99,7 +115,7 @@ def test_both_orders_give_the_same_signed_sums(base, kind, monkeypatch):
 
 @pytest.mark.parametrize("end", [100, 1000])
 @pytest.mark.parametrize("pairs", [3, 2])
-def test_turns_are_combinations_of_few_functions_of_the_position(pairs, end):
+def test_turns_are_combinations_of_few_functions_of_the_position(pairs: int, end: int) -> None:
     rotary = Rotary(tuple(1e4 ** (-i / pairs) for i in range(pairs)), 1.2)
     shape = AttentionShape(1, 6, rotary=rotary)
     functions, matrices = rotary_edges.position_functions(shape, end, torch.zeros(1).double())
@@ -111,7 +127,9 @@ def test_turns_are_combinations_of_few_functions_of_the_position(pairs, end):
 
 @pytest.mark.parametrize("kind", [{}, {"causal": False}, {"window": 60}, {"cap": 0.7}])
 @pytest.mark.parametrize("count", [3, 40])
-def test_few_queries_take_another_order_of_sums_with_the_same_result(count, kind, monkeypatch):
+def test_few_queries_take_another_order_of_sums_with_the_same_result(
+    count: int, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Chosen by their number; in float64 to 1e-10, and float32 keeps its digits."""
     section, _, u = long_rotary(1e4, kind)
     at = torch.randperm(256, generator=seeded(count))[:count].sort().values[None]
@@ -119,8 +137,8 @@ def test_few_queries_take_another_order_of_sums_with_the_same_result(count, kind
     chosen = []
     are_few = rotary_edges.are_few
 
-    def sums(dtype, few=None):
-        def decided(*given):
+    def sums(dtype: torch.dtype, few: bool | None = None) -> Tensor:
+        def decided(*given: Any) -> bool:
             chosen.append(are_few(*given))
             return chosen[-1] if few is None else few
 
@@ -135,7 +153,7 @@ def test_few_queries_take_another_order_of_sums_with_the_same_result(count, kind
     assert all(chosen)
 
 
-def test_many_queries_are_not_few():
+def test_many_queries_are_not_few() -> None:
     section, _, _ = long_rotary(1e4)
     assert [rotary_edges.are_few(section.core.shape, count) for count in (2, 64, 256)] == [True, True, False]
     assert not rotary_edges.are_few(AttentionShape(1, 64), 2)  # attention without rotary positions
