@@ -6,7 +6,7 @@ from sphinx.application import Sphinx
 
 CHILDREN = {
     "index": ["guide", "gallery", "cli", "api", "method", "evidence", "results"],
-    "guide": ["families", "any_network", "dictionaries", "differences", "costs", "faq"],
+    "guide": ["families", "any_network", "dictionaries", "differences", "costs", "faq", "migration"],
     "method": ["architecture"],
     "results": [
         "results/ablations", "results/stored_graphs", "results/reproduction_modadd",

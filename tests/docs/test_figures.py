@@ -17,6 +17,11 @@ FIGURES = {
         "docs/method.md": r"93 · 46 = ([\d,]+)\.",
         "README.md": r'"Of ([\d,]+)" counts',
     },
+    "version": {
+        "CITATION.cff": r"(?m)^version: (\S+)$",
+        "README.md": r"neural networks\*, version ([\d.]+)\.\n",
+        "docs/index.md": r"neural networks\*, version ([\d.]+)\. ",
+    },
     "modulus": {
         "README.md": r"computes \*x \+ y\* mod (\d+)\.",
         "docs/index.md": r"computes \*x \+ y\* mod (\d+)\.",
@@ -55,7 +60,7 @@ FIGURES = {
 """Every figure with the places where it stands, the first of which is its source."""
 ALONE = {
     "1, 15, 18", "39",  # the demo's frequencies, which its output has in another order
-    "2405.10928", "10⁸", "10¹⁰", "512,000", "3.11", "2026", "0.1.0", "2024",
+    "2405.10928", "10⁸", "10¹⁰", "512,000", "3.11", "2026", "2024",
     "41", "1.3 GB",  # the installation
     "5",  # per cent: the error of a build by default
 }  # fmt: skip
