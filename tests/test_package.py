@@ -30,6 +30,14 @@ def test_the_citation_and_the_changelog_name_the_last_release_and_its_date() -> 
     assert now == last or (now.is_devrelease and now > last)
 
 
+def test_a_release_is_told_in_thirty_lines() -> None:
+    releases = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    assert len(releases) > 2
+    for release in releases:
+        lines = release.strip().splitlines()
+        assert len(lines) <= 30, f"{lines[0]} has {len(lines)} lines; tables belong into docs/migration.md"
+
+
 def test_annotations_are_shipped() -> None:
     assert files("interbasis").joinpath("py.typed").is_file()
 

@@ -6,13 +6,13 @@ from sphinx.application import Sphinx
 
 CHILDREN = {
     "index": ["guide", "gallery", "cli", "api", "method", "evidence", "results"],
-    "guide": ["families", "any_network", "dictionaries", "differences", "costs", "faq"],
+    "guide": ["families", "any_network", "dictionaries", "differences", "costs", "faq", "migration"],
     "method": ["architecture"],
     "results": [
         "results/ablations", "results/stored_graphs", "results/reproduction_modadd",
         "results/reproduction_cifar10", "results/tinystories", "results/cifar10_features",
-        "results/cifar10_conv", "results/real_models", "results/smollm2",
-        "results/known", "results/dictionaries", "results/float32", "results/calibration",
+        "results/cifar10_conv", "results/controls", "results/yardstick", "results/real_models",
+        "results/smollm2", "results/known", "results/dictionaries", "results/float32", "results/calibration",
         "results/benchmarks",
     ],
 }  # fmt: skip

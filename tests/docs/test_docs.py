@@ -2,6 +2,7 @@
 
 import ast
 import json
+import pkgutil
 import re
 import sys
 import tomllib
@@ -161,3 +162,18 @@ def test_the_architecture_names_every_package() -> None:
     for entry in (ROOT / "src" / "interbasis").iterdir():
         if (entry / "__init__.py").exists():
             assert f"\n| `{entry.name}/` |" in text
+
+
+def test_what_to_write_instead_is_there() -> None:
+    """The second column of docs/migration.md: methods of Run, public names, and modules."""
+    rows = re.findall(r"^\|.+?\|(.+)\|$", (DOCS / "migration.md").read_text(encoding="utf-8"), re.MULTILINE)
+    names = set(re.findall(r"`(\w+(?:\.\w+)+)", " ".join(rows)))
+    assert len(names) > 25
+    starts = {"run": interbasis.Run, "interbasis": None, "interbasis_studies": None}
+    for name in names - {"run.graph"}:  # an attribute of every run, not of the class
+        start, _, rest = name.partition(".")
+        home = starts[start] if start in starts else getattr(interbasis, start)
+        if home is None:
+            assert pkgutil.resolve_name(name)
+        else:
+            assert hasattr(home, rest), f"docs/migration.md names {name}, which is not there"

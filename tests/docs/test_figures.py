@@ -17,6 +17,11 @@ FIGURES = {
         "docs/method.md": r"93 · 46 = ([\d,]+)\.",
         "README.md": r'"Of ([\d,]+)" counts',
     },
+    "version": {
+        "CITATION.cff": r"(?m)^version: (\S+)$",
+        "README.md": r"neural networks\*, version ([\d.]+)\.\n",
+        "docs/index.md": r"neural networks\*, version ([\d.]+)\. ",
+    },
     "modulus": {
         "README.md": r"computes \*x \+ y\* mod (\d+)\.",
         "docs/index.md": r"computes \*x \+ y\* mod (\d+)\.",
@@ -51,11 +56,50 @@ FIGURES = {
         r"\| attention, basis, exact \(4,096 tokens\).*\*\*(\d+)\*\*",
         "docs/results.md": r"attention in 1/(\d+) to 1/(\d+)",
     },
+    "types in closed form": {
+        "docs/families.md": r"(\d+) of (\d+) have closed forms, (\d+) more are taken block by block",
+        "docs/results/model_types.md": r"(\d+) of (\d+) causal types in closed form and (\d+) block by block",
+    },
+    "all types in closed form": {
+        "docs/families.md": r"(\d+) of \d+ have closed forms",
+        "docs/results.md": r"causal types of transformers are taken, (\d+) of them in closed form",
+        "CHANGELOG.md": r"(\d+) causal types of transformers in closed form",
+    },
+    "claims of modular addition": {
+        "docs/results/reproduction_modadd.md": r"(\d) reproduced, (\d) differs, (\d) not reproduced",
+        "docs/results.md": r"(\d) of 8 claims on five models trained here, (\d) differs, (\d) not reproduced",
+    },
+    "claims of CIFAR-10": {
+        "docs/results/reproduction_cifar10.md": r"(\d) reproduced, (\d) differ;",
+        "docs/results.md": r"(\d) of 6 claims reproduced, (\d) differ",
+    },
+    "Λ and the loss from dropping a direction": {
+        "docs/results/yardstick.md": r"\| LIB \(378\) \| [\d.]+ \([\d.]+\) \| \*\*([\d.]+) ",
+        "docs/results.md": r"\*\*Yes\*\*: rank correlation ([\d.]+) with the loss",
+        "docs/results.md, all": r"dropping a direction \(rank correlation ([\d.]+),",
+    },
+    "variance and the loss from dropping a direction": {
+        "docs/results/yardstick.md": r"\| LIB \(378\) \| ([\d.]+) ",
+        "docs/results.md": r"loss from dropping it, variance ([\d.]+);",
+        "docs/results.md, all": r"rank correlation [\d.]+, variance ([\d.]+)\)",
+    },
+    "labels beyond random directions": {
+        "docs/results/labels.md": r"\*\*(\d+ %) \((\d+ to \d+ %)\) of LIB's .+ and (\d+ %) \((\d+ to \d+ %)",
+        "docs/results.md": r"on a TinyStories GPT-2 (\d+ %) \((\d+ to \d+ %); PCA: (\d+ %), (\d+ to \d+ %)\)",
+    },
+    "features with a label": {
+        "docs/results/traces.md": r"as often as PCA's \((\d+) and (\d+) %\), .+ rotation's \((\d+) %\)",
+        "docs/results.md": r"easy as in PCA \((\d+) % and (\d+) % labelled\), .+ rotation \((\d+) %\)",
+    },
+    "signs of effects on new prompts": {
+        "docs/results/traces.md": r"the sign of the change is right in (\d+) % of cases",
+        "docs/results.md": r"the sign in about (\d+) % of cases on new prompts",
+    },
 }  # fmt: skip
 """Every figure with the places where it stands, the first of which is its source."""
 ALONE = {
     "1, 15, 18", "39",  # the demo's frequencies, which its output has in another order
-    "2405.10928", "10⁸", "10¹⁰", "512,000", "3.11", "2026", "0.1.0", "2024",
+    "2405.10928", "10⁸", "10¹⁰", "512,000", "3.11", "2026", "2024",
     "41", "1.3 GB",  # the installation
     "5",  # per cent: the error of a build by default
 }  # fmt: skip
@@ -89,3 +133,15 @@ def test_every_number_of_the_readme_is_compared_or_stands_there_alone() -> None:
     prose = re.sub(r"```.*?```|<picture>.*?</picture>|\]\([^)]*\)|`[^`]*`", "", text, flags=re.DOTALL)
     numbers = set(NUMBER.findall(re.sub(r"1, 15, 18 and 39", "1, 15, 18", prose)))
     assert numbers - compared - ALONE - {"1", "15", "18"} == set()
+
+
+def test_areas_of_the_overview_are_those_of_the_controls() -> None:
+    tables = re.split(r"^## ", text_of("docs/results/controls.md"), flags=re.MULTILINE)
+    overview = text_of("docs/results.md")
+    row = re.compile(r"^\| LIB(?:, (?:shuffled|redrawn) weights, seed \d)? \|.*\| ([\d.]+) \(", re.MULTILINE)
+    for model in ("modular addition", "CIFAR-10", "TinyStories"):
+        measured = [row.findall(table) for table in tables if table.lower().startswith(model.lower())]
+        (shown,) = re.findall(rf"^\| {model} \([a-zA-Z].*$", overview, re.MULTILINE)
+        assert len(measured) == 1
+        assert len(measured[0]) >= 5
+        assert re.findall(r"\b0\.\d+", shown) == measured[0]

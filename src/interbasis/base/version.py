@@ -1,3 +1,3 @@
 """Version of the package; `pyproject.toml` reads it here."""
 
-VERSION = "0.2.0.dev0"
+VERSION = "0.2.0"

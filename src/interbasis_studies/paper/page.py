@@ -10,19 +10,29 @@ from interbasis_studies.paper.plan import BASIS_LABELS
 from interbasis_studies.paper.records import J, JobResult, Reproduction, SavedFigure, Seconds
 from interbasis_studies.paper.task import Task
 
+LIMITS = (
+    "**What it does not show.** Other models, data and seeds than those above. The paper states its claims "
+    "in words and pictures, so the rules that decide are ours."
+)
+
 
 def write(r: Reproduction[J], task: Task[J]) -> str:
     """The whole page."""
-    parts = [f"# {task.title}", _head(r, task), task.introduction(r), _verdicts(r, task)]
+    parts = [f"# {task.title}", _head(r, task), task.introduction(r), _verdicts(r)]
     parts += task.sections(r) if r.jobs else []
     parts = [_with_figures(part, r.figures) for part in parts]
-    parts += [*_other_figures(parts, r.figures), _times(r)]
+    parts += [*_other_figures(parts, r.figures), _times(r), LIMITS]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _head(r: Reproduction[J], task: Task[J]) -> str:
     done, each = len(r.jobs), "basis" if task.plan.model else "seed and basis"
+    counts = Counter(verdict.ruling for verdict in r.verdicts)
+    summary = ", ".join(f"{counts[ruling]} {ruling}" for ruling in get_args(Ruling) if counts[ruling])
+    first, last = r.verdicts[0].claim, r.verdicts[-1].claim
     lines = [
+        f"**Question.** Which of the paper's claims {first} to {last} hold for the models below?\n",
+        f"**Answer.** {summary}; {task.scope(r)}.\n",
         f"Written on {r.date} from {done} of {done + len(r.missing)} runs (one per {each}) by\n",
         f"    {r.command}\n",
     ]
@@ -47,16 +57,14 @@ def _basis_with_seeds(label: str, seeds: Sequence[int | None]) -> str:
     return f"{label} of seed {numbers}" if numbers else label
 
 
-def _verdicts(r: Reproduction[J], task: Task[J]) -> str:
-    counts = Counter(verdict.ruling for verdict in r.verdicts)
-    summary = ", ".join(f"{counts[ruling]} {ruling}" for ruling in get_args(Ruling) if counts[ruling])
+def _verdicts(r: Reproduction[J]) -> str:
     rows = [
         (v.claim, v.statement, v.paper, v.here, f"**{v.ruling}**" + (f": {v.by}" if v.by else ""))
         for v in r.verdicts
     ]
     return (
-        f"## Verdicts\n\n{summary}; {task.scope(r)}. Computed from the numbers below by the rules "
-        "under the table (`interbasis_studies.paper`); nothing is judged by eye.\n\n"
+        "## Verdicts\n\nComputed from the numbers below by the rules under the table "
+        "(`interbasis_studies.paper`); nothing is judged by eye.\n\n"
         + markdown_table(("claim", "what it says", "paper", "here", "verdict"), rows)
         + "\n\nWhat decides:\n\n"
         + markdown_table(("claim", "reproduced where"), [(v.claim, v.rule) for v in r.verdicts])

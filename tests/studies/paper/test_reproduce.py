@@ -95,6 +95,8 @@ def test_all_claims_get_a_verdict_and_the_page_shows_them(additions: Reproduced)
     for title in ("Verdicts", "Edges required", "Nodes required", "Functional relevance", "Monosemanticity",
                   "Modules", "Interaction sparsity", "Times"):  # fmt: skip
         assert f"## {title}\n" in text
+    for part in ("Question.** Which of the paper's claims M1 to M8", "Answer.**", "What it does not show.**"):
+        assert f"**{part} " in text
     assert "given** for seed 2, 3, 4." in text
     assert "Not finished" not in text
     assert plan.command in text
