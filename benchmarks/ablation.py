@@ -6,6 +6,7 @@ All three walk the same path on the same data in one process, and must end at th
 """
 
 import sys
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -13,16 +14,19 @@ from torch import Tensor
 import interbasis
 from common import machine, report, seconds
 from interbasis import modadd
-from interbasis.analysis.ablation import evaluation
+from interbasis.analysis.ablation import masked_pass
 from interbasis.analysis.ablation.masked_pass import top_edges
 from interbasis.analysis.ablation.search import edges_required
+from interbasis.data.modadd import Labelled
+from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.named_models import SHIPPED
 from interbasis.lib.coordinates import sections_in_bases
+from interbasis.network.network import Network
 
 SECTION = 0
 
 
-def naive(network, graph, data) -> int:
+def naive(network: Network, graph: InteractionGraph, data: Labelled) -> int:
     """The reference: features that may not be seen are set to 0, the section runs whole for every mask."""
     section = sections_in_bases(network, graph.layers)[SECTION]
     features = graph.layers[SECTION].to_features(network.activations_at(SECTION, data.inputs))
@@ -52,16 +56,16 @@ def naive(network, graph, data) -> int:
     return whole - low
 
 
-def ours(network, graph, data) -> int:
+def ours(network: Network, graph: InteractionGraph, data: Labelled) -> int:
     return edges_required(network, graph, data, sections=[SECTION], stable=False)[0].count
 
 
-def without_tables(network, graph, data) -> int:
-    original, evaluation.tabulate = evaluation.tabulate, lambda f: None
+def without_tables(network: Network, graph: InteractionGraph, data: Labelled) -> int:
+    original, masked_pass.tabulate = masked_pass.tabulate, lambda f: None
     try:
         return ours(network, graph, data)
     finally:
-        evaluation.tabulate = original
+        masked_pass.tabulate = original
 
 
 def main() -> None:
@@ -74,7 +78,7 @@ def main() -> None:
     with torch.no_grad():
         for way in (ours, without_tables, naive):
 
-            def work(way=way) -> None:
+            def work(way: Callable[..., int] = way) -> None:
                 counts[way.__name__] = way(network, graph, test)
 
             times[way.__name__] = seconds(work, repeat=1 if way is naive else 2)

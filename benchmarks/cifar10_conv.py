@@ -23,6 +23,7 @@ from pydantic import Field
 import interbasis
 from common import peak_gigabytes
 from interbasis.analysis.ablation.controls import reinitialised, shuffled, with_predicted_labels
+from interbasis.analysis.ablation.evaluation import Evaluation
 from interbasis.analysis.ablation.search import Search
 from interbasis.base.files import write_text_atomically
 from interbasis.base.progress import silent
@@ -121,11 +122,11 @@ def measure(name: str, folder: Folder, data: Samples, edge_data: Samples, test: 
     if scramble is not None:
         test = with_predicted_labels(network.to(graph.config.torch_dtype), test)
     with folder.timed("ablation"):
-        search = Search.from_graph(network, graph, test, "accuracy")
+        search = Search(Evaluation(network, graph, test, "accuracy"))
         folder.update(baseline=search.evaluation.baseline.value)
         for k, source in enumerate(graph.section_names):
             if source not in folder.row.counts:
-                found = search.edges(k, silent, stable=False)
+                found = search.fewest_edges(k, silent, stable=False)
                 count = Count(count=found.count, possible=found.possible)
                 folder.update(counts=folder.row.counts | {source: count})
 

@@ -19,6 +19,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,9 @@ class Study:
         def error(x: Tensor) -> Tensor:
             return dictionary.reconstruct(x - offset) + offset - x
 
+        def remaining(V: Tensor, x: Tensor) -> Tensor:
+            return error(x) - error(x) @ (V @ V.T)
+
         index, columns = self.place(layer)
         with torch.no_grad():
             x = self.network.activations_at(index, self.test)[..., columns]
@@ -187,7 +191,7 @@ class Study:
             loss = self.loss(layer, torch.zeros_like)
             rise = self.loss(layer, error) - loss
             without = {
-                count: round(self.loss(layer, lambda x, V=V: error(x) - error(x) @ (V @ V.T)) - loss, 5)
+                count: round(self.loss(layer, partial(remaining, V)) - loss, 5)
                 for count, V in leading_directions(gram).items()
             }
         unexplained = errors.square().sum() / (x - x.mean((0, 1))).square().sum()

@@ -61,12 +61,14 @@ class EndToEnd:
                 break
             adam.param_groups[0]["lr"] = self.rate * min(1.0, (1 - spent) / DECAY_SHARE)
             rows = torch.randint(len(self.study.train), (WINDOWS_PER_STEP,), generator=generator)
-            trained = Dictionary(*tensors, active=dictionary.active)
+            encoder, encoder_bias, decoder, decoder_bias = tensors
+            trained = Dictionary(encoder, encoder_bias, decoder, decoder_bias, active=dictionary.active)
             loss = self.divergence(self.study.train[rows], trained)
             adam.zero_grad()
             loss.backward()
             adam.step()
-        return Dictionary(*(tensor.detach() for tensor in tensors), active=dictionary.active)
+        encoder, encoder_bias, decoder, decoder_bias = (tensor.detach() for tensor in tensors)
+        return Dictionary(encoder, encoder_bias, decoder, decoder_bias, active=dictionary.active)
 
     def divergence(self, tokens: Tensor, dictionary: Dictionary) -> Tensor:
         """Mean KL divergence over positions."""

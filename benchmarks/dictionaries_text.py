@@ -15,6 +15,7 @@ Each step resumes. ``--only activations`` or ``--only lib`` ends after that step
 import json
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,7 +71,9 @@ class TextStudy(Study):
         """Store the activations of all layers, and return how many tokens each has."""
         layers = self.options.layers.split(",")
         record = self.out / "activations.json"
-        state = json.loads(record.read_text()) if record.exists() else {"windows": 0}
+        state: dict[str, Any] = {"windows": 0}
+        if record.exists():
+            state = json.loads(record.read_text())
         if state["windows"] >= len(self.train):
             return state["rows"]
         blocks = [int(layer.removeprefix("ln1.")) for layer in layers]  # ln1.k is the stream before block k
@@ -103,7 +106,7 @@ class TextStudy(Study):
             write_text_atomically(record, json.dumps(state))
         return state["rows"]
 
-    def compare(self, layers: list[str], streams) -> None:
+    def compare(self, layers: list[str], streams: Any) -> None:
         """The stream of Hugging Face's model is that of the node layer."""
         tokens = self.test[:2]
         for layer, x in zip(layers, streams(tokens), strict=True):

@@ -10,6 +10,7 @@ Processor time of one thread; the ratio is backward passes over closed forms.
 
 import argparse
 import time
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from interbasis.dictionaries.chain import Chain
 from interbasis.dictionaries.dictionary import Dictionary
 from interbasis.dictionaries.edges import SectionInDictionaries
 from interbasis.dictionaries.layers import REMAINDERS, ActiveFeatures, DictionaryLayer
+from interbasis.network.network import Network, Section
 from interbasis.numerics.integration import rule
 
 CASES = {
@@ -35,7 +37,7 @@ def random_dictionary(width: int, features: int, active: int, seed: int) -> Dict
     return Dictionary(W, torch.zeros(features), 0.1 * W, torch.zeros(width), active=active)
 
 
-def seconds(function, repeats: int = 3) -> tuple[float, Tensor]:
+def seconds(function: Callable[[], Tensor], repeats: int = 3) -> tuple[float, Tensor]:
     """The least processor time of some runs, and the result."""
     times = []
     for _ in range(repeats):
@@ -45,7 +47,9 @@ def seconds(function, repeats: int = 3) -> tuple[float, Tensor]:
     return min(times), result
 
 
-def backward(sections, f: Tensor, rows: Tensor, positions: Tensor, vectors: Tensor, local: bool) -> Tensor:
+def backward(
+    sections: Sequence[Section], f: Tensor, rows: Tensor, positions: Tensor, vectors: Tensor, local: bool
+) -> Tensor:
     """Attributions [S, k, T, M], or [n, k, M] where positions do not mix, by batched backward passes."""
     with torch.enable_grad():
         at = f.clone().requires_grad_()
@@ -67,7 +71,9 @@ def backward(sections, f: Tensor, rows: Tensor, positions: Tensor, vectors: Tens
 
 
 @torch.no_grad()
-def measure(network, source: DictionaryLayer, target: DictionaryLayer, tokens: Tensor, positions: Tensor):
+def measure(
+    network: Network, source: DictionaryLayer, target: DictionaryLayer, tokens: Tensor, positions: Tensor
+) -> tuple[float, float, float]:
     integral = rule("gradient")
     sections = network.sections[source.index : target.index]
     chain = Chain(sections, integral)
@@ -140,7 +146,7 @@ def main() -> None:
             width = network.sections[network.layers.index(place)].columns_seen
             random = random_dictionary(width, arguments.features, arguments.active, seed)
             layers.append(DictionaryLayer.from_network(network, place, random))
-        slow, quick, error = measure(network, *layers, tokens, positions)
+        slow, quick, error = measure(network, layers[0], layers[1], tokens, positions)
         print(f"| {name} | {slow:.2f} | {quick:.3f} | {slow / quick:.1f} | {error:.0e} |")
 
 

@@ -13,12 +13,14 @@ import argparse
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 from transformers import AutoModelForCausalLM
 
 import interbasis
+from interbasis.data.batches import Data
 from interbasis.graph.named_models import open_model
 from interbasis.network.network import Network
 
@@ -35,13 +37,13 @@ def changed(model: nn.Module, change: float) -> Network:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in model.parameters():
-            weight *= 1 + change * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+            weight.mul_(1 + change * torch.randn(weight.shape, generator=generator, dtype=weight.dtype))
     network = interbasis.from_hf(model).double()
     model.load_state_dict(before)
     return network
 
 
-def processor_seconds(first: Network, second: Network, data: object, context: int) -> dict[str, float]:
+def processor_seconds(first: Network, second: Network, data: Data, context: int) -> dict[str, float]:
     seconds = {}
     for name, queries in ((BASE, None), ("the same, a quarter of the queries", context // 4)):
         run = interbasis.build(
@@ -50,14 +52,15 @@ def processor_seconds(first: Network, second: Network, data: object, context: in
         )  # fmt: skip
         timings = run.graph.provenance.processor_timings
         seconds[name] = timings["statistics"] + timings["Jacobians"]
-    for name, queries in (("difference, all queries", "all"), ("difference, a quarter of the queries", None)):
+    ways: dict[str, Any] = {"difference, all queries": "all", "difference, a quarter of the queries": None}
+    for name, queries in ways.items():
         began = time.process_time()
         interbasis.diff(first, second, data, queries=queries, progress=False)
         seconds[name] = time.process_time() - began
     return seconds
 
 
-def float32_errors(first: Network, second: Network, data: object) -> dict[str, float]:
+def float32_errors(first: Network, second: Network, data: Data) -> dict[str, float]:
     double, single = (
         interbasis.diff(first, second, data, dtype=dtype, progress=False).record.sections
         for dtype in ("float64", "float32")

@@ -51,7 +51,7 @@ def main(options: argparse.Namespace) -> None:
         settings = EdgeSettings(
             rule("gradient"),
             Sources("positions", 1, positions=positions),
-            CountedTokens.from_graph(network, graph),
+            CountedTokens.from_layers(network, graph.layers),
         )
         edges = measure(network, graph.layers, Batches(inputs), settings)[k].edges
         found, claimed = (part[rows][:, columns] for part in (edges.rms, edges.error))
@@ -68,7 +68,10 @@ def exact(
     network: Network, graph: InteractionGraph, inputs: Tensor, k: int, rows: Tensor, columns: Tensor
 ) -> Tensor:
     """Ê of some features, token by token."""
-    section, counted = sections_in_bases(network, graph.layers)[k], CountedTokens.from_graph(network, graph)
+    section, counted = (
+        sections_in_bases(network, graph.layers)[k],
+        CountedTokens.from_layers(network, graph.layers),
+    )
     transform = graph.layers[k].transform.to(section.like)
     write, skip = section.write[rows], section.skip[rows][:, columns]
     total, tokens = torch.zeros(len(rows), len(columns), dtype=torch.float64), 0

@@ -12,9 +12,11 @@ import argparse
 
 import numpy as np
 import torch
+from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from interbasis import build, from_hf
+from interbasis.graph.layer_basis import LayerBasis
 
 
 def main(options: argparse.Namespace) -> None:
@@ -44,19 +46,19 @@ def main(options: argparse.Namespace) -> None:
         )
 
 
-def of_eigenvalues(mine, theirs) -> float:
+def of_eigenvalues(mine: LayerBasis, theirs: LayerBasis) -> float:
     """The largest error of any Λ, relative to itself."""
     return ((mine.eigenvalues - theirs.eigenvalues).abs() / theirs.eigenvalues).max().item()
 
 
-def of_edges(mine, theirs) -> str:
+def of_edges(mine: Tensor, theirs: Tensor) -> str:
     """‖ΔÊ‖ / ‖Ê‖, the constant's edges left out; eigenvectors of nearly equal Λ mix freely."""
     if mine.shape != theirs.shape:
         return "differ"
     return f"{((mine - theirs)[1:, 1:].norm() / theirs[1:, 1:].norm()).item():.1e}"
 
 
-def multiple(layer, which: str) -> str:
+def multiple(layer: LayerBasis, which: str) -> str:
     """The variance that is dropped (kept) nearest to its floor, in multiples of it."""
     cut = layer.variance_cut
     value = getattr(cut, which)

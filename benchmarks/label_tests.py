@@ -12,6 +12,7 @@ import json
 from collections import defaultdict
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from scipy.stats import binomtest
 
@@ -43,7 +44,7 @@ def main(options: argparse.Namespace) -> None:
     table(done.values())
 
 
-def table(lines) -> None:
+def table(lines: Any) -> None:
     """Print the shares by run and by kind of claim."""
     counts = defaultdict(list)
     for line in lines:

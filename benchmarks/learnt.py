@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ import interbasis
 from interbasis.analysis.ablation.controls import reinitialised, shuffled
 from interbasis.analysis.ablation.robust import Attack
 from interbasis.analysis.modules.modules import Modules, find_modules
+from interbasis.base.records import Basis
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
 from interbasis_studies.known import TwoTaskRecipe, TwoTasks, score_two_tasks, train_two_tasks
@@ -80,7 +82,7 @@ def transformer(seed: int) -> Iterator[tuple[str, Version]]:
 def modadd(seed: int) -> Iterator[tuple[str, Version]]:
     trained = train_modular_addition(ModularAdditionSpec(), seed)
 
-    def version(known) -> Version:
+    def version(known: Any) -> Version:
         return Version(known.network, known.training.inputs, known.test.inputs, known)
 
     yield "trained", version(trained)
@@ -91,7 +93,7 @@ def modadd(seed: int) -> Iterator[tuple[str, Version]]:
         yield name, version(replace(other, frequencies=trained.frequencies))
 
 
-def function(kind: str, known, graph) -> dict[str, float]:
+def function(kind: str, known: Any, graph: InteractionGraph) -> dict[str, float]:
     if kind == "modadd":
         scores = score_modular_addition(known, graph)
         return {"accuracy": known.accuracy, "features": scores.features, "matched": scores.matched,
@@ -101,7 +103,7 @@ def function(kind: str, known, graph) -> dict[str, float]:
             "module_count": scores.modules}  # fmt: skip
 
 
-def measure(kind: str, version: Version, fitted: Fitted, basis: str) -> dict[str, float]:
+def measure(kind: str, version: Version, fitted: Fitted, basis: Basis) -> dict[str, float]:
     network, graph, modules = fitted
     started = time.process_time()
     twice = halves(network, version.inputs, version.test_inputs, basis)
@@ -114,14 +116,14 @@ def measure(kind: str, version: Version, fitted: Fitted, basis: str) -> dict[str
     }  # fmt: skip
 
 
-def fit(version: Version, basis: str) -> Fitted:
+def fit(version: Version, basis: Basis) -> Fitted:
     graph = interbasis.build(
         version.network, version.inputs, basis=basis, rotate_last=False, progress=False
     ).graph
     return version.network, graph, find_modules(graph, seeds=0, null_graphs=NULL_GRAPHS, resolutions=())
 
 
-def main(kind: str, out: Path, seeds: list[int], bases: Sequence[str]) -> None:
+def main(kind: str, out: Path, seeds: list[int], bases: Sequence[Basis]) -> None:
     """Measure networks of these seeds; each is compared with that of the seed before it in the list."""
     torch.set_num_threads(1)
     make = {"digits": digits, "modadd": modadd, "transformer": transformer}[kind]
@@ -137,7 +139,7 @@ def main(kind: str, out: Path, seeds: list[int], bases: Sequence[str]) -> None:
                 if (kind, seed, name, basis) not in done:
                     row = measure(kind, version, fitted, basis)
                     if (name, basis) in before:
-                        pair = tuple(zip(before[name, basis], fitted, strict=True))
+                        pair: Any = tuple(zip(before[name, basis], fitted, strict=True))
                         across = shared(pair[0], pair[1], common, pair[2])
                         row |= {"seeds_features": across.features, "seeds_modules": across.modules}
                     record = {"kind": kind, "seed": seed, "version": name, "basis": basis, **row}
@@ -148,4 +150,5 @@ def main(kind: str, out: Path, seeds: list[int], bases: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     chosen = [int(seed) for seed in sys.argv[3].split(",")]
-    main(sys.argv[1], Path(sys.argv[2]), chosen, sys.argv[4].split(",") if sys.argv[4:] else ("lib", "pca"))
+    bases: Any = sys.argv[4].split(",") if sys.argv[4:] else ("lib", "pca")
+    main(sys.argv[1], Path(sys.argv[2]), chosen, bases)

@@ -6,6 +6,7 @@ python benchmarks/plan.py OUT.json    resumes where it was interrupted
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -37,7 +38,8 @@ def main(file: Path) -> None:
         config = with_network_defaults(network, BuildConfig())
         plan = make_plan(name, network.to(config.torch_dtype), BuildData.from_data(tokens), config)
         choice = plan.targets[ERROR]
-        graph = build(network, tokens, progress=False, **choice.settings).graph
+        settings: dict[str, Any] = choice.settings
+        graph = build(network, tokens, progress=False, **settings).graph
         timings = {
             phase: t for phase, t in graph.provenance.processor_timings.items() if phase != "fingerprints"
         }

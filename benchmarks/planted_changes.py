@@ -21,19 +21,21 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 import interbasis
+from interbasis.data.batches import Data
 from interbasis.graph.named_models import open_model
 from interbasis.network.network import Network, Section
 
 HEAD, NEURON, SIZE = 1, 7, 0.5
 
 
-def reading(block: nn.Module, mlp: bool) -> tuple[Tensor, Tensor]:
+def reading(block: Any, mlp: bool) -> tuple[Tensor, Tensor]:
     """W [d_in, d_out] that an MLP (its gate, if any) or queries read with, and the gain of the norm."""
     if hasattr(block, "ln_1"):
         weight = block.mlp.c_fc.weight if mlp else block.attn.c_attn.weight
@@ -68,7 +70,7 @@ def overlap(directions: Tensor, planted: Tensor) -> float:  # [k, d_in], [d, r]
 
 def with_noise(section: Section, noise: float, generator: torch.Generator) -> Section:
     """The section with every weight that reads or writes times 1 + noise · normal."""
-    changed = {
+    changed: dict[str, Any] = {
         name: matrix * (1 + noise * torch.randn(matrix.shape, generator=generator))
         for name, matrix in (("read", section.read), ("write", section.write))
     }
@@ -76,8 +78,8 @@ def with_noise(section: Section, noise: float, generator: torch.Generator) -> Se
 
 
 def measure(
-    model: nn.Module, first: Network, name: str, noise: float, options: argparse.Namespace, data: object
-) -> dict:
+    model: nn.Module, first: Network, name: str, noise: float, options: argparse.Namespace, data: Data
+) -> dict[str, Any]:
     """Plant a change, measure the difference, and take the change back."""
     block = (model.transformer.h if hasattr(model, "transformer") else model.model.layers)[options.block]
     heads = getattr(model.config, "num_attention_heads", None)

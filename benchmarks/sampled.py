@@ -10,6 +10,7 @@ blocks and 500 sequences, added up from these phases, with activations between t
 import os
 import sys
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -23,7 +24,7 @@ FEW, MANY, BLOCKS, SEQUENCES = 4, 12, 12, 500
 PHASES = ("statistics", "Jacobians", "bases", "edges")
 
 
-def graph(sequences: int, settings: dict[str, int]) -> InteractionGraph:
+def graph(sequences: int, settings: dict[str, Any]) -> InteractionGraph:
     shape = replace(FULL["GPT2-small"], samples=sequences)
     return build(
         shape.network(), shape.data(), edge_group="positions", edge_sources=1, dtype="float32", norm_limit=0,

@@ -19,7 +19,7 @@ import torch
 
 import interbasis
 from interbasis.analysis.prompts import Prompt, named_output, open_prompt
-from interbasis.analysis.traces.checks import check_agreement
+from interbasis.analysis.traces.checks import Interventions, check_agreement
 from interbasis.analysis.traces.records import Trace, TraceSettings
 from interbasis.analysis.traces.targets import TargetRequest
 from interbasis.analysis.traces.trace import Tracing
@@ -90,7 +90,8 @@ def row(tracing: Tracing, kind: str, prompt: Prompt) -> tuple[list[str], Trace, 
     scores, checks = trace.scores, trace.checks
     assert checks is not None
     by_influence = sorted(trace.nodes, key=lambda node: -node.influence)[:checks_wanted]
-    influential = tracing.interventions.to_the_mean(by_influence)
+    run = Interventions(tracing.network, tracing.states, tracing.target, tracing.settings.effect_points)
+    influential = run.to_the_mean(by_influence)
     small = [check for check, k in zip(checks.other_values, range(10**6), strict=False) if k % 2 == 0]
     cells = [
         f"{kind}: {prompt.text}", trace.target.name, f"{trace.target.value:.2f}",

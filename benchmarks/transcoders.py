@@ -89,11 +89,11 @@ def measure(
 ) -> dict[str, float]:
     """Shares of the outputs and of the Jacobian, plain error, and rise of the loss, on each corpus."""
     replaced = interbasis.dictionaries.with_transcoder(network, transcoder, layer)
-    result = {}
+    result: dict[str, float] = {}
     for name, tokens in data.items():
         index = network.layers.index(layer)
-        pair = [n.between(n.layers[index : index + 2]) for n in (network, replaced)]
-        section = interbasis.diff(*pair, tokens, progress=False).record.sections[layer]
+        one, other = (n.between(n.layers[index : index + 2]) for n in (network, replaced))
+        section = interbasis.diff(one, other, tokens, progress=False).record.sections[layer]
         x, y = inputs_and_outputs(network, layer, tokens)
         error = (transcoder.reconstruct(x) - y).square().sum() / (y - y.mean(0)).square().sum()
         result |= {

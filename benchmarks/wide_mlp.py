@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch import nn
 
 import interbasis
 from common import machine, peak_gigabytes, report
+from interbasis.base.records import Basis
 
 CIFAR = Path(__file__).parents[2] / "shared" / "data" / "cifar10" / "cifar10.npz"
 
@@ -34,7 +36,7 @@ class Scaled(nn.Module):
         return x / 127.5 - 1
 
 
-def one(basis: str, edges: bool) -> None:
+def one(basis: Basis, edges: bool) -> None:
     torch.manual_seed(0)
     module = nn.Sequential(
         Scaled(), nn.Linear(3072, 60), nn.ReLU(), nn.Linear(60, 60), nn.ReLU(), nn.Linear(60, 10)
@@ -54,14 +56,15 @@ def one(basis: str, edges: bool) -> None:
     print(json.dumps(figures))
 
 
-def child(basis: str, edges: bool) -> dict[str, float]:
+def child(basis: Basis, edges: bool) -> dict[str, float]:
     command = [sys.executable, __file__, basis, "edges" if edges else "bases"]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def main() -> None:
     if len(sys.argv) == 3:
-        return one(sys.argv[1], sys.argv[2] == "edges")
+        basis: Any = sys.argv[1]
+        return one(basis, sys.argv[2] == "edges")
     pca, lib, full = child("pca", False), child("lib", False), child("lib", True)
     report(
         "3072-60-60-10 MLP, 50,000 rows, float64",
