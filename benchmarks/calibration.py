@@ -1,6 +1,6 @@
 """Reported errors beside true ones, over seeds: builds with --error 5% against exact values on the same data.
 
-    python benchmarks/calibration.py measure OUT STORIES CIFAR [SEEDS]
+    python benchmarks/calibration.py measure OUT STORIES CIFAR [SEEDS [MODEL]]
     python benchmarks/calibration.py table OUT
 
 STORIES is the folder of the TinyStories GPT, CIFAR the file or folder of CIFAR-10; the same command resumes.
@@ -37,6 +37,12 @@ def stories(folder: str, cifar: str) -> tuple[Network, Data]:
     return model.network, model.open_data(f"tokens:{folder}/tokens_train.uint16,context=64,samples=240")
 
 
+def many_stories(folder: str, cifar: str) -> tuple[Network, Data]:
+    """So many that statistics are drawn, too."""
+    model = open_model(f"hf:{folder},blocks=2")
+    return model.network, model.open_data(f"tokens:{folder}/tokens_train.uint16,context=64,samples=2400")
+
+
 def llama(folder: str, cifar: str) -> tuple[Network, Data]:
     shape = Shape(64, 176, 4, 2, blocks=2, positions=48, samples=240)
     return shape.network(), shape.data()
@@ -49,6 +55,7 @@ def convolutional(folder: str, cifar: str) -> tuple[Network, Data]:
 
 MODELS = {
     "TinyStories GPT, block 2": stories,
+    "TinyStories GPT, block 2, 2,400 windows": many_stories,
     "Llama, 2 blocks": llama,
     "CIFAR-10 convolutional": convolutional,
 }
@@ -74,11 +81,13 @@ def values_and_deviations(
     return {name: tensor.float().contiguous() for name, tensor in result.items()}
 
 
-def measure(out: Path, stories: str, cifar: str, seeds: int = 40) -> None:
+def measure(out: Path, stories: str, cifar: str, seeds: str = "40", model: str = "") -> None:
     for name, open_case in MODELS.items():
+        if model not in ("", name):
+            continue
         network, data = open_case(stories, cifar)
         exact = None
-        for seed in range(seeds):
+        for seed in range(int(seeds)):
             file = out / f"{name}, seed {seed}.safetensors"
             if file.exists():
                 continue
@@ -89,7 +98,11 @@ def measure(out: Path, stories: str, cifar: str, seeds: int = 40) -> None:
             precision, settings = graph.provenance.precision, graph.config.model_dump(mode="json")
             reported = {f"Λ {name}": error for name, error in precision.layers.items()}
             reported |= {f"Ê {name}": error for name, error in precision.sections.items()}
-            scheme = {key: settings[key] for key in settings if key.startswith(("jacobian_", "edge_"))}
+            scheme = {
+                key: settings[key]
+                for key in settings
+                if key.startswith(("statistics_", "jacobian_", "edge_"))
+            }
             save_file(
                 values_and_deviations(graph, exact, network, data),
                 file,
@@ -158,4 +171,4 @@ if __name__ == "__main__":
         table(Path(folder))
     else:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        measure(Path(folder), *others[:2], *map(int, others[2:]))
+        measure(Path(folder), *others)

@@ -15,7 +15,7 @@ BUILDS = {
     "relu": {"basis": "jib"},
     "modadd-2-blocks": {"basis": "gib", "edge_group": 3},
     "gpt2": {"basis": "lib", "jacobian_queries": 2, "edge_group": 4},
-    "llama": {"basis": "random", "edge_method": "exact"},
+    "llama": {"basis": "random", "edge_method": "exact", "statistics_samples": 5},
     "gpt-neox": {
         "jacobian_samples": 4,
         "jacobian_queries": 3,

@@ -13,6 +13,7 @@ pytest.importorskip("transformers")
 from tiny_models import random_model, tokens
 
 SEEDS = range(16)
+EXACT_EDGES = {"dtype": "float64", "norm_limit": 0}
 DRAWN = {"jacobian_samples": 16, "edge_samples": 16, "dtype": "float64", "norm_limit": 0}
 
 
@@ -59,17 +60,26 @@ def test_errors_of_edges_are_those_against_exact_edges_between_the_same_features
         assert z.square().mean() < 2.5, k
 
 
-@pytest.mark.parametrize("queries", [pytest.param(None, marks=pytest.mark.slow), 4])
-def test_errors_of_eigenvalues_are_those_against_an_exact_build(network, data, queries):
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        pytest.param({"jacobian_samples": 16}, marks=pytest.mark.slow),
+        {"jacobian_samples": 16, "jacobian_queries": 4},
+        {"statistics_samples": 20},
+        pytest.param(
+            {"statistics_samples": 10, "jacobian_samples": 6, "jacobian_queries": 4}, marks=pytest.mark.slow
+        ),
+    ],
+    ids=str,
+)
+def test_errors_of_eigenvalues_are_those_against_an_exact_build(network, data, drawn):
     settings = {"edge_method": None, "dtype": "float64", "norm_limit": 0}
     exact = build(network, data, **settings).graph.layers
-    graphs = [
-        build(network, data, **settings, jacobian_samples=16, jacobian_queries=queries, seed=seed).graph
-        for seed in SEEDS
-    ]
+    graphs = [build(network, data, **settings, **drawn, seed=seed).graph for seed in SEEDS]
     ratios = []
     for k, layer in enumerate(exact):
-        reported = [eigenvalue_error(graph.layers[k], 7) for graph in graphs]
+        degrees = graphs[0].config.eigenvalue_degrees
+        reported = [eigenvalue_error(graph.layers[k], degrees) for graph in graphs]
         if reported[0] is None:
             assert all(torch.equal(graph.layers[k].transform, layer.transform) for graph in graphs[:1])
             continue
@@ -91,6 +101,37 @@ def test_rounds_and_processes_give_the_bits_of_the_settings_that_they_end_with(n
         assert torch.allclose(one, other, rtol=1e-10, atol=0)
     for one, other in zip(rounds.edge_errors, whole.edge_errors, strict=True):
         assert torch.allclose(one, other, rtol=1e-6, atol=1e-12)
+
+
+def test_statistics_of_drawn_samples_are_those_of_a_build_on_them(network, data):
+    """Means are the drawn samples' own; Λ differs from theirs in second order of the groups' deviations."""
+    drawn = build(network, data, statistics_samples=30, **EXACT_EDGES).graph
+    chosen = Batches(data).drawn(30, drawn.config.seed).between(0, 30)
+    alone = build(network, chosen, **EXACT_EDGES).graph
+    for layer, other in zip(drawn.layers, alone.layers, strict=True):
+        assert torch.allclose(layer.mean, other.mean, rtol=1e-10, atol=1e-12)
+        if layer.eigenvalue_errors is not None:
+            leading = slice(layer.first_feature, layer.first_feature + 4)
+            difference = (layer.eigenvalues - other.eigenvalues).abs()[leading]
+            assert difference.norm() < layer.eigenvalue_errors[leading].norm() / 2, layer.name
+    assert not drawn.edge_errors  # all samples, between these features
+    expected = edges(network, drawn.layers, data)
+    for found, true in zip(drawn.edges, expected, strict=True):
+        assert torch.allclose(found, true, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"statistics_samples": 40}, "statistics_samples.* 40"),
+        ({"statistics_samples": 8, "basis": "gib"}, "statistics_samples.*'gib'"),
+        ({"statistics_samples": 8, "jacobian_data": tokens(4, 8)}, "statistics_samples.*jacobian_data"),
+    ],
+    ids=["all", "gib", "other data"],
+)
+def test_statistics_that_cannot_be_drawn_are_refused(network, data, settings, words):
+    with pytest.raises(interbasis.InterbasisError, match=words):
+        build(network, data, edge_method=None, **settings)
 
 
 def test_all_samples_are_exact(network, data):

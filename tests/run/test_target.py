@@ -120,12 +120,12 @@ def scheme(seconds: float, variance: float, within: float = 0.0, **settings) -> 
     return Scheme(settings=settings, seconds=cost, variance=variance, within=within)
 
 
-def pilot_with(*edges: Scheme, samples: int = 400) -> Pilot:
-    zero = Cost()
+def pilot_with(*edges: Scheme, samples: int = 400, statistics: Scheme | None = None) -> Pilot:
+    zero, statistics = Cost(), statistics or scheme(0, 0)
     return Pilot(
         samples=samples, jacobian_samples=samples, edge_samples=samples, positions=8, forward=zero,
-        statistics=zero, fixed=zero, jacobians=(scheme(1, 0), scheme(1, 0.04)), edges=edges, seconds=zero,
-        clock="processor",
+        statistics=statistics, least_statistics=40, fixed=zero, jacobians=(scheme(1, 0), scheme(1, 0.04)),
+        edges=edges, seconds=zero, clock="processor",
     )  # fmt: skip
 
 
@@ -148,11 +148,28 @@ def test_the_cheapest_schemes_that_reach_the_error_are_chosen():
     assert chosen.settings["edge_samples"] == (100,)
     assert chosen.settings["jacobian_samples"] == math.ceil(0.04 / (0.0025 + 0.0001))
     assert pilot.choice(0.001).settings["edge_samples"] is None  # cannot be reached otherwise
+    barely = pilot_with(scheme(10, 0), scheme(1, 0.9, 0.9, edge_sources=1), scheme(2, 0.3, edge_sources=2))
+    assert barely.choice(0.05).settings["edge_sources"] == 2  # 0.047 with all samples leaves no room
     assert pilot.choice(0.0).exact
     assert pilot.choice_within(1e6).exact
     within = pilot.choice_within(200)
     assert within.seconds.wall <= 200
     assert pilot.choice(0.9 * within.edge_error).seconds.wall > 200
+
+
+def test_statistics_are_drawn_where_that_saves_time_and_leaves_room_for_the_jacobians():
+    pilot = pilot_with(samples=4000, statistics=scheme(1, 0.1))
+    chosen = pilot.choice(0.1)
+    assert chosen.settings["statistics_samples"] == math.ceil(0.1 / (0.05**2 + 0.1 / 4000)) < 4000
+    assert chosen.settings["jacobian_samples"] == 16  # of those drawn for the statistics
+    assert chosen.jacobian_error <= 0.1
+    assert chosen.seconds.wall < 1000 < pilot.choice(0.0).seconds.wall
+    assert pilot.choice(0.9).settings["statistics_samples"] == 40  # the least
+    cheap = pilot_with(samples=4000, statistics=scheme(1e-6, 1e4))
+    assert cheap.choice(0.1).settings["statistics_samples"] is None
+    within = pilot.choice_within(600)
+    assert within.seconds.wall <= 600
+    assert within.settings["statistics_samples"] < 600
 
 
 @pytest.fixture(scope="module")

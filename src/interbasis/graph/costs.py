@@ -12,6 +12,15 @@ LEAST_DRAWN = 16
 """Samples that are drawn at least, so that their spread says something."""
 
 
+ROOM_TO_GROW = 0.8
+"""Share of the error asked for that a scheme must reach with all samples: a trial sees one section of a kind,
+others are off by more and need more samples."""
+STATISTICS_SHARE = 0.5
+"""Share of the error asked for that is left to statistics over drawn samples."""
+MAX_DRAWN_SHARE = 0.75
+"""Statistics that need more of the samples are exact."""
+
+
 class Cost(Record):
     """Seconds on this machine."""
 
@@ -79,8 +88,10 @@ class Pilot(Record):
     """Positions of a sample."""
     forward: Cost
     """One sample through the network."""
-    statistics: Cost
-    """Of one sample."""
+    statistics: Scheme
+    """Statistics over samples that are drawn; over all of them they are exact."""
+    least_statistics: int = 0
+    """Samples that are drawn for the statistics at least."""
     fixed: Cost
     """Survey and decompositions."""
     jacobians: tuple[Scheme, ...]
@@ -95,10 +106,13 @@ class Pilot(Record):
 
     def choice(self, error: float) -> Choice:
         """The cheapest schemes that reach an error; 0 is exact."""
-        jacobians, jacobian_count = self._cheapest(self.jacobians, error, self.jacobian_samples)
-        settings: dict[str, int | str | tuple[int, ...] | None] = dict(jacobians.settings)
-        settings["jacobian_samples"] = jacobian_count if jacobians.variance else None
-        seconds = self.statistics * self.samples + self.fixed + jacobians.cost(jacobian_count)
+        bases = [self._bases(error, self.samples, 0.0)]
+        if error and self.statistics.variance:
+            part = STATISTICS_SHARE * error
+            count = max(self.least_statistics, self.statistics.samples(part, self.samples))
+            if count <= MAX_DRAWN_SHARE * self.samples:
+                bases.append(self._bases(error, count, self.statistics.error(count, self.samples)))
+        settings, seconds, jacobian_error = min(bases, key=lambda found: getattr(found[1], self.clock))
         expected = 0.0
         if self.edges:
             edges, count = self._cheapest(self.edges, error, self.edge_samples)
@@ -108,9 +122,22 @@ class Pilot(Record):
         return Choice(
             settings=settings,
             seconds=seconds,
-            jacobian_error=jacobians.error(jacobian_count, self.jacobian_samples),
+            jacobian_error=jacobian_error,
             edge_error=expected,
         )
+
+    def _bases(
+        self, error: float, samples: int, statistics_error: float
+    ) -> tuple[dict[str, int | str | tuple[int, ...] | None], Cost, float]:
+        """Settings, cost and error of bases from statistics over some samples, with an error of their own."""
+        total = self.jacobian_samples if samples == self.samples else samples
+        rest = math.sqrt(max(0.0, error**2 - statistics_error**2))
+        scheme, count = self._cheapest(self.jacobians, rest, total)
+        settings: dict[str, int | str | tuple[int, ...] | None] = dict(scheme.settings)
+        settings["statistics_samples"] = None if samples == self.samples else samples
+        settings["jacobian_samples"] = count if scheme.variance else None
+        seconds = self.statistics.seconds * samples + self.fixed + scheme.cost(count)
+        return settings, seconds, math.hypot(statistics_error, scheme.error(count, total))
 
     def choice_within(self, seconds: float) -> Choice:
         """The schemes with the smallest error that take so many seconds of wall time; else the cheapest."""
@@ -128,7 +155,10 @@ class Pilot(Record):
         candidates = [(schemes[0], total)]
         for scheme in schemes[1:] if error else ():
             count = scheme.samples(error, total)
-            if scheme.error(count, total) <= 1.001 * error:
+            if (
+                scheme.error(count, total) <= 1.001 * error
+                and scheme.error(total, total) <= ROOM_TO_GROW * error
+            ):
                 candidates.append((scheme, count))
         return min(candidates, key=lambda pair: getattr(pair[0].cost(pair[1]), self.clock))
 

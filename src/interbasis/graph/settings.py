@@ -84,6 +84,9 @@ MAX_THREADS = 1024
 
 JACOBIAN_GROUPS = 8
 """Independent estimates of a Gram of Jacobians where samples are drawn."""
+STATISTICS_GROUPS = 2
+"""The same where samples are drawn for the statistics, too; each group has sums of its own, and these are
+large."""
 
 
 class BuildConfig(Record):
@@ -105,6 +108,9 @@ class BuildConfig(Record):
     jacobian_queries: int | None = Field(None, ge=2)
     """Query positions sampled per sequence in attention's Jacobians; default: all. The estimate is unbiased
     and comes with errors of Λ, in the layers before the attention, too."""
+    statistics_samples: int | None = Field(None, ge=2)
+    """Samples, drawn at random, over which means, Grams and Jacobians are averaged; default: all. Comes with
+    errors of Λ, as sampled queries do."""
     jacobian_samples: int | None = Field(None, ge=2)
     """Samples, drawn at random, over which attention's Jacobians are averaged; default: all. Comes with
     errors of Λ, as sampled queries do."""
@@ -164,6 +170,8 @@ class BuildConfig(Record):
     @property
     def eigenvalue_degrees(self) -> int:
         """Degrees of freedom of every error of Λ: those of the estimates that it is the spread of."""
+        if self.statistics_samples is not None:
+            return STATISTICS_GROUPS - 1
         return min(JACOBIAN_GROUPS, self.jacobian_samples or 2) - 1
 
     @property
@@ -209,8 +217,8 @@ class BuildConfig(Record):
 
 
 SAMPLED = (
-    "jacobian_sources", "jacobian_queries", "jacobian_samples", "edge_group", "edge_positions",
-    "edge_samples",
+    "statistics_samples", "jacobian_sources", "jacobian_queries", "jacobian_samples", "edge_group",
+    "edge_positions", "edge_samples",
 )  # fmt: skip
 """Settings that say what is sampled, unless a target decides it; None is everything."""
 SAMPLING = (*SAMPLED, "edge_sources")

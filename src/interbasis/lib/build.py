@@ -31,10 +31,13 @@ from interbasis.lib.drawn_rounds import fit_in_rounds, measure_edges
 from interbasis.lib.empty_layers import check_features
 from interbasis.lib.goal import NO_GOAL, Goal
 from interbasis.lib.jacobians import Jacobians
-from interbasis.lib.statistics import StatisticsPass, Wanted
+from interbasis.lib.statistics import Statistics, StatisticsPass, Wanted, group_names
 from interbasis.lib.survey import Survey, survey
 from interbasis.lib.window import BuiltWindow, Window
 from interbasis.network.network import Network
+
+DRAWN_FOR_BASES = ("statistics_samples", "jacobian_samples")
+"""Settings of the numbers of samples that bases are found from."""
 
 
 def build(
@@ -92,61 +95,79 @@ def build_window(
 ) -> BuiltWindow:
     """Find bases from the last layer to the first, then the edges between them."""
     executor, data = window.executor, window.data
-    cached = executor.caching(data.jacobian_data) if config.jacobian_samples is None else nullcontext()
-    with cached:
+    drawn = any(getattr(config, name) is not None for name in DRAWN_FOR_BASES)
+    with nullcontext() if drawn else executor.caching(data.jacobian_data):
         fit = partial(fit_bases, window, config, goal)
         state = executor.decide("bases", fit, lambda fitted: _with_samples(*fitted))
-        layers, samples = load_layers(state), state[1].get("jacobian_samples")
-        config = config.model_copy(update={"jacobian_samples": samples})
+        layers = load_layers(state)
+        config = config.model_copy(update={name: state[1].get(name) for name in DRAWN_FOR_BASES})
         if config.edge_rule is None:
             return BuiltWindow(layers, config)
         with executor.clock("edges"):
             return measure_edges(window, config, layers, goal, keep)
 
 
-def _with_samples(layers: list[LayerBasis], samples: int | None) -> State:
-    """Layers, and the number of samples that the Jacobians behind them were averaged over, as a state."""
+def _with_samples(layers: list[LayerBasis], config: BuildConfig) -> State:
+    """Layers, and the numbers of samples that they were found from, as a state."""
     tensors, values = dump_layers(layers)
-    return tensors, values | {"jacobian_samples": samples}
+    return tensors, values | {name: getattr(config, name) for name in DRAWN_FOR_BASES}
 
 
 def fit_bases(
     window: Window, config: BuildConfig, goal: Goal = NO_GOAL
-) -> tuple[list[LayerBasis], int | None]:
+) -> tuple[list[LayerBasis], BuildConfig]:
     """Collect statistics, then fit the bases with the Jacobians that they ask for.
 
-    Where these are averaged over samples that were drawn, more are drawn until the goal is reached. Returns
-    how many there were.
+    Where samples are drawn for them, more are drawn until the goal is reached. Returns the settings with how
+    many there were.
     """
     network, data, executor, basis = window.network, window.data, window.executor, BASES[config.basis]
     rotate = _rotates_last(network, config) and window.end is None
-    together = data.jacobian_data is data.data
-    wanted = Wanted(
-        grams=basis.needs_grams, last_gram=rotate, cores=basis.needs_jacobians and together,
-        counted=window.counted,
-    )  # fmt: skip
-    passes = [(StatisticsPass(network, wanted, "data"), data.data)]
-    if basis.needs_jacobians and not together:
-        core_sums = Wanted(grams=False, counted=window.counted)
-        passes.append((StatisticsPass(network, core_sums, "jacobian_data"), data.jacobian_data))
-    with executor.clock("statistics"):
-        states = executor.run_all(passes)
-        statistics = [pass_.check(state) for (pass_, _), state in zip(passes, states, strict=True)]
     nodes = network.nodes if config.isolate else [replace(node, isolated=0) for node in network.nodes]
-    tokens = [sums.count for sums in statistics[0].layers]
+    collected: dict[int | None, list[Statistics]] = {}
 
-    def fit(config: BuildConfig) -> tuple[list[LayerBasis], int]:
+    def fit(config: BuildConfig) -> list[LayerBasis]:
+        count = config.statistics_samples
+        if count not in collected:
+            collected.clear()
+            collected[count] = _collect(window, config, rotate)
+        parts = collected[count]
+        whole = parts[0] if count is None else Statistics.without_cores(parts)
         jacobians = Jacobians(
-            executor, statistics[-1], data.jacobian_data, window.counted, config, window.first,
+            executor, parts[-1] if count is None else whole, data.jacobian_data,
+            () if count is None else parts, window.counted, config, window.first,
             frees_sums=goal.error is None,
         )  # fmt: skip
         drawn = jacobians.drawn_data
         repeated = nullcontext() if drawn is data.jacobian_data else executor.caching(drawn)
         with executor.clock("bases"), repeated:
-            layers = basis.fit(FitInputs(nodes, statistics[0].layers, jacobians, config, rotate, window.end))
-        return [layer.measured_on(count) for layer, count in zip(layers, tokens, strict=True)], len(drawn)
+            layers = basis.fit(FitInputs(nodes, whole.layers, jacobians, config, rotate, window.end))
+        return [layer.measured_on(sums.count) for layer, sums in zip(layers, whole.layers, strict=True)]
 
     return fit_in_rounds(fit, config, goal, len(data.jacobian_data), executor)
+
+
+def _collect(window: Window, config: BuildConfig, last_gram: bool) -> list[Statistics]:
+    """Statistics of the data and, where they are others, of the Jacobians' data; or of groups of samples."""
+    network, data, executor, basis = window.network, window.data, window.executor, BASES[config.basis]
+    together = data.jacobian_data is data.data
+    wanted = Wanted(
+        grams=basis.needs_grams, last_gram=last_gram, cores=basis.needs_jacobians and together,
+        counted=window.counted,
+    )  # fmt: skip
+    passes = [(StatisticsPass(network, wanted, "data"), data.data)]
+    if config.statistics_samples is not None:
+        names, drawn = group_names(config), partial(data.data.drawn, config.statistics_samples, config.seed)
+        passes = [
+            (StatisticsPass(network, wanted, name), drawn(slice(k, None, len(names))))
+            for k, name in enumerate(names)
+        ]
+    elif basis.needs_jacobians and not together:
+        core_sums = Wanted(grams=False, counted=window.counted)
+        passes.append((StatisticsPass(network, core_sums, "jacobian_data"), data.jacobian_data))
+    with executor.clock("statistics"):
+        states = executor.run_all(passes)
+        return [pass_.check(state) for (pass_, _), state in zip(passes, states, strict=True)]
 
 
 def _rotates_last(network: Network, config: BuildConfig) -> bool:
@@ -205,6 +226,11 @@ def with_network_defaults(network: Network, config: BuildConfig) -> BuildConfig:
             "leave edge_positions out"
         )
     basis = BASES[config.basis]
+    if config.statistics_samples is not None and not basis.has_errors:
+        raise InterbasisError(
+            f"statistics_samples requires a basis whose Λ comes with errors, lib or random, received "
+            f"{config.basis!r}; leave it out"
+        )
     limited = network.predicts_next and not config.isolate_largest and not basis.needs_all_tokens
     defaults = {"dtype": network.build_dtype, "norm_limit": DEFAULT_NORM_LIMIT if limited else 0.0}
     missing = {name: value for name, value in defaults.items() if getattr(config, name) is None}

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from interbasis.base.errors import InterbasisError
 from interbasis.compute.executor import Executor
 from interbasis.data.batches import Batches, Data
 from interbasis.graph.settings import BuildConfig
@@ -34,6 +35,18 @@ class BuildData:
 
     def check_order(self, config: BuildConfig) -> None:
         """Refuse shuffled data where random numbers belong to samples by their place."""
+        if config.statistics_samples is not None:
+            require_fixed_order(self.data)
+            if config.statistics_samples >= len(self.data):
+                raise InterbasisError(
+                    f"statistics_samples must be below the number of samples, {len(self.data)}, received "
+                    f"{config.statistics_samples}; leave it out for statistics of all of them"
+                )
+            if self.jacobian_data is not self.data:
+                raise InterbasisError(
+                    "statistics_samples requires Jacobians over the same data, received jacobian_data; leave "
+                    "out one of them"
+                )
         if (config.jacobian_sources, config.jacobian_queries, config.jacobian_samples) != (None, None, None):
             require_fixed_order(self.jacobian_data)
         if config.edge_sampling is not None or config.edge_samples is not None:

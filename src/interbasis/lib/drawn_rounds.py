@@ -1,5 +1,6 @@
 """Bases and edges from samples that are drawn in rounds, until the goal of a build is reached."""
 
+import math
 import time
 from collections.abc import Callable
 
@@ -14,35 +15,43 @@ from interbasis.network.cores import Sums
 
 
 def fit_in_rounds(
-    fit: Callable[[BuildConfig], tuple[list[LayerBasis], int]],
+    fit: Callable[[BuildConfig], list[LayerBasis]],
     config: BuildConfig,
     goal: Goal,
     total: int,
     executor: Executor,
-) -> tuple[list[LayerBasis], int | None]:
-    """Fit bases whose Jacobians are averaged over drawn samples, more of them until the goal is reached.
+) -> tuple[list[LayerBasis], BuildConfig]:
+    """Fit bases from drawn samples, more of them until the goal is reached.
 
     Args:
-        fit: Fits the bases with given settings; returns them and how many samples were drawn.
+        fit: Fits the bases with given settings.
         config: Settings of the first round.
         goal: An error; without one there is one round.
         total: Samples that there are.
         executor: Its processes all take part.
 
     Returns:
-        The bases, and the number of samples drawn; None where there was nothing to draw.
+        The bases, and the settings with the numbers of samples drawn.
     """
     while True:
-        start, count = time.monotonic(), config.jacobian_samples
-        layers, drawn = fit(config)
+        start, layers = time.monotonic(), fit(config)
+        count = config.statistics_samples or config.jacobian_samples
         if count is None or goal.error is None:
-            return layers, count
+            return layers, config
+        drawn = min(count, total)
         error = max(eigenvalue_error(layer, config.eigenvalue_degrees) or 0.0 for layer in layers)
         seconds = time.monotonic() - start
-        following = goal.next_total(f"Jacobians of {count}", drawn, total, error, seconds, executor)
+        following = goal.next_total(f"bases of {count}", drawn, total, error, seconds, executor)
         if following <= drawn:
-            return layers, count
-        config = config.model_copy(update={"jacobian_samples": following})
+            return layers, config
+        update: dict[str, int | None] = {"jacobian_samples": following}
+        if config.statistics_samples is not None:
+            jacobians = config.jacobian_samples
+            update = {
+                "statistics_samples": following if following < total else None,
+                "jacobian_samples": jacobians and math.ceil(jacobians * following / drawn),
+            }
+        config = config.model_copy(update=update)
 
 
 def measure_edges(

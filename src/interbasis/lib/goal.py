@@ -13,7 +13,10 @@ MARGIN = 1.05
 MIN_GROWTH = 1.1
 """A round that would add less than a tenth to the samples is left out."""
 TIME_SHARE = 0.95
-"""Share of the remaining time that a round may be expected to take."""
+"""Share of the remaining time that a round may be expected to take; it at most doubles the samples, so that a
+machine that has become slower is noticed."""
+FIRST_SHARE = 0.25
+"""Share of the samples that a trial expects to fit into a time which the first round takes."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Goal:
             return done if error <= self.error else max(wanted, done + 1)
         assert self.deadline is not None
         room = TIME_SHARE * (self.deadline - time.monotonic())
-        wanted = done + int(room / max(seconds / done, 1e-9)) if room > 0 else done
+        wanted = done + min(int(room / max(seconds / done, 1e-9)), done) if room > 0 else done
         return wanted if wanted >= MIN_GROWTH * done else done
 
     def next_signs(self, error: float, config: BuildConfig, samples: int) -> int:

@@ -9,9 +9,10 @@ n being the number of output positions in the data and T the number of *input* p
 
 1. from the statistics of the data, collected in one pass for all sections (`statistics.py`);
 2. from a pass over the data, where they depend on Q (attention): `MetricSums`;
-3. from a sample of the query positions of that pass (`QuerySums`) or of the samples (`GroupSums`), in
-   independent parts. M′ is then known up to an error, and so are the next features: their Gram ĈᵀĈ may be
-   off by ĈᵀEĈ. M′ is linear in that Gram, so the same identity with E in the middle carries the error on.
+3. from a sample of the query positions of that pass (`QuerySums`) or of the samples (`GroupSums`, and
+   statistics by group), in independent parts. M′ is then known up to an error, and so are the next features:
+   their Gram ĈᵀĈ may be off by ĈᵀEĈ. M′ is linear in that Gram, so the same identity with E in the middle
+   carries the error on.
 
 The Jacobians to the last layer, for GIB, are summed by automatic differentiation: `EndGrams`.
 """
@@ -54,6 +55,8 @@ class Jacobians:
     statistics: Statistics
     """Statistics of the same data, with the cores' sums."""
     data: Batches
+    groups: Sequence[Statistics] = ()
+    """Statistics of groups of the samples drawn, where not all are looked at; they hold the cores' sums."""
     counted: CountedTokens = ALL_TOKENS
     """The tokens that count, as in the statistics."""
     config: BuildConfig = field(default_factory=BuildConfig)
@@ -70,10 +73,11 @@ class Jacobians:
     @cached_property
     def drawn_data(self) -> Batches:
         """The samples that attention's Jacobians are averaged over."""
-        count = self.config.jacobian_samples
-        if count is None or count >= len(self.data):
-            return self.data
-        return self.data.drawn(count, self.config.seed)
+        count, seed = self.config.jacobian_samples, self.config.seed
+        if self.groups:
+            most = self.statistics.samples
+            return self.data.drawn(most if count is None else min(count, most), seed)
+        return self.data if count is None or count >= len(self.data) else self.data.drawn(count, seed)
 
     @property
     def unseen_share(self) -> float:
@@ -93,8 +97,21 @@ class Jacobians:
         with self.executor.clock("Jacobians"):
             gram = self._to_next(index, transform, deviation)
         if self.frees_sums:
-            self.statistics.cores[index] = {}
+            for statistics in self.groups or (self.statistics,):
+                statistics.cores[index] = {}
         return gram
+
+    def variance_deviations(self, index: int, transform: Tensor) -> Tensor | None:  # [K, r]
+        """Relative deviations of the variances of features C [r, w] in K groups, over √(K(K − 1)).
+
+        Their squares add up to the relative variance of the mean over the groups; None without groups.
+        """
+        if not self.groups:
+            return None
+        grams = [group.layers[index].gram for group in self.groups]
+        variances = torch.stack([(transform @ gram * transform).sum(1) for gram in grams])
+        mean, count = variances.mean(0), len(grams)
+        return (variances / mean.clamp_min(torch.finfo(mean.dtype).tiny) - 1) / math.sqrt(count * (count - 1))
 
     def _to_next(self, index: int, transform: Tensor | None, E: Tensor | None) -> JacobianGram:
         section, source = self.network.sections[index], self.statistics.layers[index]
@@ -108,10 +125,10 @@ class Jacobians:
             outputs = self.statistics.pairs[index]
             return jacobian.gram_from_sums(sums, near_sums(metric), outputs, source.count, weight)
 
+        if self.groups or (isinstance(section.core, PassCore) and self.drawn_data is not self.data):
+            return self._from_groups(index, metrics, E, gram)
         sums = [self.statistics.cores[index]] * len(metrics)
         if isinstance(section.core, PassCore):
-            if self.drawn_data is not self.data:
-                return self._from_groups(index, metrics, E, gram)
             if self._samples_queries(section, source.count):
                 return self._from_queries(index, metrics, E, gram)
             metric_sums = MetricSums(self, index, metrics)
@@ -189,7 +206,7 @@ class Jacobians:
         With K groups, deviations divided by √(K(K − 1)) have squares that add up to the variance of the mean.
         Every group has its own features after it, whose Gram is ĈᵀĈ + √(K(K − 1)) ĈᵀE_kĈ.
         """
-        count = min(JACOBIAN_GROUPS, len(self.drawn_data))
+        count = len(self.groups) or min(JACOBIAN_GROUPS, len(self.drawn_data))
         scale = math.sqrt(count * (count - 1))
         weights: list[Tensor | None] = [None] * count
         by_group = [metrics[0]] * count
@@ -197,12 +214,15 @@ class Jacobians:
             identity = torch.eye(E.shape[1]).to(E)
             weights = [identity + scale * draw for draw in E]
             by_group = [metrics[0] + scale * metric for metric in metrics[1:]]
-        groups = GroupSums(self, index, by_group)
-        pairs, sums = self.statistics.pairs[index], groups.by_metric()
+        if isinstance(self.network.sections[index].core, PassCore):
+            groups = GroupSums(self, index, by_group)
+            sums, by_group = groups.by_metric(), groups.metrics
+        else:
+            sums = [group.cores[index] | {"pairs": torch.tensor(group.pairs[index])} for group in self.groups]
         for group in sums:
-            weight = pairs / group.pop("pairs")
+            weight = self.statistics.pairs[index] / group.pop("pairs")
             group.update({name: weight * total for name, total in group.items()})
-        grams = list(map(gram, sums, groups.metrics, weights))
+        grams = list(map(gram, sums, by_group, weights))
         estimates = torch.stack([part.K for part in grams])
         mean = estimates.mean(0)
         deviations = estimates - mean

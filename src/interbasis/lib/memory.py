@@ -27,7 +27,7 @@ from interbasis.base.memory import (
     return_freed_memory,
     sufficient_memory,
 )
-from interbasis.graph.settings import BuildConfig
+from interbasis.graph.settings import STATISTICS_GROUPS, BuildConfig
 from interbasis.lib.bases import BASES
 from interbasis.network.attributions import MIN_BLOCK_TOKENS
 from interbasis.network.cores import (
@@ -82,8 +82,9 @@ class SectionMemory:
     ) -> "SectionMemory":
         """Bytes of a section for a total of ``tokens``, which bound the number of features."""
         basis, size = BASES[config.basis], _Sizes.from_section(section, tokens)
-        gram = 8 * size.w**2 if basis.needs_grams else 0
-        sums = 8 * size.sums if basis.needs_jacobians else 0
+        groups = 1 if config.statistics_samples is None else STATISTICS_GROUPS
+        gram = 8 * size.w**2 * (groups + (groups > 1)) if basis.needs_grams else 0
+        sums = 8 * size.sums * groups if basis.needs_jacobians else 0
         return cls(
             f"{section.source.name} → {section.target.name}", gram, sums,
             collecting=gram + max(int((GRAMS_OF_A_CHUNK - 1) * gram), sums * itemsize // 8),
@@ -229,8 +230,8 @@ def check_windows(network: Network, config: BuildConfig, needed: float) -> None:
         reasons.append(f"the basis {config.basis}")
     if config.jacobian_queries is not None:
         reasons.append("sampled queries (jacobian_queries)")
-    if config.jacobian_samples is not None or config.edge_samples is not None:
-        reasons.append("a draw of samples (jacobian_samples, edge_samples)")
+    if (config.statistics_samples, config.jacobian_samples, config.edge_samples) != (None, None, None):
+        reasons.append("a draw of samples (statistics_samples, jacobian_samples, edge_samples)")
     if len({node.grid for node in network.nodes}) > 1 or any(s.last_only for s in network.sections):
         reasons.append("a network whose layers have different positions")
     if reasons:

@@ -45,6 +45,10 @@ PILOT_TOKENS = 2048
 """Tokens that every scheme is tried on, about, for a build."""
 MIN_SAMPLES, MAX_SAMPLES = 4, 64
 """Samples that every scheme is tried on; fewer are not worth drawing from."""
+MIN_TIMES_THE_TRIAL = 4
+"""Data of at least so many times the samples of the trial are worth drawing statistics from."""
+TOKENS_PER_COORDINATE = 4
+"""Tokens that statistics are drawn from at least, per coordinate of the widest layer."""
 EXACT_POSITIONS = 4
 """Output positions of a sample from which the time of exact edges at all positions is estimated."""
 QUERIES = (64, 16)
@@ -76,8 +80,17 @@ def run_pilot(network: Network, data: BuildData, config: BuildConfig, tokens: in
         counted = survey(drawn, config.skip_positions, config.norm_limit or 0.0, Executor(network)).counted
     activations, forward = _run(network, drawn)
     longest = max(f.shape[1] for f in activations)
+    draws = data.jacobian_data is data.data and len(data.data) >= MIN_TIMES_THE_TRIAL * count
     kinds = [
-        _SectionPilot(network, members, activations[members[len(members) // 2]], counted, config, longest)
+        _SectionPilot(
+            network,
+            members,
+            activations[members[len(members) // 2]],
+            counted,
+            config,
+            longest=longest,
+            draws_statistics=draws,
+        )
         for members in _kinds(network.sections).values()
     ]
     surveyed = min(MAX_TOKENS, positions * len(data.data)) / positions  # samples
@@ -91,7 +104,10 @@ def run_pilot(network: Network, data: BuildData, config: BuildConfig, tokens: in
         edge_samples=len(batches),
         positions=positions,
         forward=forward * (1 / count),
-        statistics=sum((kind.statistics for kind in kinds), Cost()),
+        statistics=_all_sections([[kind.statistics] for kind in kinds], Cost())[0],
+        least_statistics=-(
+            -TOKENS_PER_COORDINATE * max(node.width for node in network.nodes[:-1]) // positions
+        ),
         fixed=sum((kind.fixed for kind in kinds), surveying() + forward * max(0.0, surveyed / count - 1)),
         jacobians=tuple(jacobians),
         edges=tuple(edges),
@@ -147,10 +163,16 @@ class _SectionPilot:
         f: Tensor,
         counted: CountedTokens,
         config: BuildConfig,
+        *,
         longest: int,
+        draws_statistics: bool,
     ):
-        """``longest`` is the largest number of positions of all sections: all try the same schemes."""
-        self._longest = longest
+        """Try all schemes.
+
+        ``longest`` is the largest number of positions of all sections: all try the same schemes.
+        ``draws_statistics`` tries statistics over drawn samples, too.
+        """
+        self._longest, self._draws_statistics = longest, draws_statistics
         index = members[len(members) // 2]
         section = network.sections[index]
         alone = replace(network, prefix=GivenActivations(), sections=(section,), tail=(), remake=None)
@@ -165,7 +187,7 @@ class _SectionPilot:
             self._end = last_layer(section.target, Covariance.from_rows(rows, True), True)
         clock, layers = self._fit(self._config)
         self._layers = layers
-        self.statistics = self._cost(clock, "statistics")
+        self.statistics = self._statistics(self._cost(clock, "statistics"))
         self.fixed = self._cost(clock, "bases") * self._count
         self.gram, exact = Cost(), self._cost(clock, "Jacobians")
         if not isinstance(section.core, PassCore):
@@ -190,11 +212,18 @@ class _SectionPilot:
         window = Window(executor, data, self._counted, self._index, self._end)
         return executor.clock, fit_bases(window, config)[0]
 
+    def _statistics(self, exact: Cost) -> Scheme:
+        """Statistics over drawn samples."""
+        if not BASES[self._config.basis].has_errors or not self._draws_statistics:
+            return Scheme(seconds=exact)
+        config = self._config.model_copy(update={"statistics_samples": self._count - 1})
+        error = eigenvalue_error(self._fit(config)[1][0], config.eigenvalue_degrees) or 0.0
+        return Scheme(seconds=exact, variance=error**2 * (self._count - 1) * self._count)
+
     def _jacobians(self, exact: Cost) -> Iterator[Scheme]:
         """Exact Jacobians, then averages over drawn samples with all queries and with some."""
         yield Scheme(seconds=exact)
-        basis = BASES[self._config.basis]
-        if not basis.needs_jacobians or basis.jacobians_to_end or basis.needs_slices:
+        if not BASES[self._config.basis].has_errors:
             return
         for queries in (None, *(count for count in QUERIES if 2 * count <= self._longest)):
             settings = {} if queries is None else {"jacobian_queries": queries}
@@ -290,8 +319,8 @@ def _with_signs(few: Scheme, many: Scheme, signs: int) -> Scheme:
 
 
 UNSAMPLED: dict[str, object] = {
-    "jacobian_queries": None, "jacobian_samples": None, "edge_group": None, "edge_positions": None,
-    "edge_samples": None,
+    "statistics_samples": None, "jacobian_queries": None, "jacobian_samples": None, "edge_group": None,
+    "edge_positions": None, "edge_samples": None,
 }  # fmt: skip
 """Settings of a build that samples nothing."""
 

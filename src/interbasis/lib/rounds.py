@@ -11,7 +11,7 @@ from interbasis.lib.bases import BASES
 from interbasis.lib.edges import round_name
 from interbasis.lib.jacobians import TO_END, pass_name
 from interbasis.lib.slices import SLICED
-from interbasis.lib.statistics import statistics_name
+from interbasis.lib.statistics import group_names, statistics_name
 from interbasis.network.cores import PassCore
 from interbasis.network.network import Network
 
@@ -22,7 +22,7 @@ Round = tuple[str, ...]
 def rounds(network: Network, config: BuildConfig, separate_jacobian_data: bool = False) -> list[Round]:
     """The rounds of a build in their order."""
     basis = BASES[config.basis]
-    first: Round = (statistics_name("data"),)
+    first: Round = tuple(map(statistics_name, group_names(config) or ["data"]))
     if basis.needs_jacobians and separate_jacobian_data:
         first += (statistics_name("jacobian_data"),)
     result = [first]

@@ -6,8 +6,9 @@ centred as they grow (Chan, Golub & LeVeque 1979), so a mean that is a million t
 digits.
 """
 
+from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from interbasis.base.errors import InterbasisError
 from interbasis.compute.checkpoints import State
 from interbasis.compute.executor import Chunk, Executor, Pass, fits_in_layer_chunk
 from interbasis.data.batches import Batches
+from interbasis.graph.settings import STATISTICS_GROUPS, BuildConfig
 from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.lib.covariance import Covariance, known_columns
 from interbasis.network.cores import StatisticsCore, Sums
@@ -34,6 +36,14 @@ class Statistics:
     """Per section, the sums of its core; empty for cores that need a pass of their own."""
     pairs: list[int] = field(default_factory=list)
     """Per section, positions that count as input and as output."""
+
+    @classmethod
+    def without_cores(cls, groups: Sequence["Statistics"]) -> "Statistics":
+        """Statistics of all groups together, whose cores' sums stay apart."""
+        result = cls()
+        for group in groups:
+            result.merge(replace(group, cores=[{}] * len(group.cores)))
+        return result
 
     def merge(self, other: "Statistics") -> None:
         """Add the statistics of other data, which are left as they are."""
@@ -90,6 +100,12 @@ def collect(
 def statistics_name(data: str) -> str:
     """Name of the pass over some data."""
     return f"statistics of the {data}"
+
+
+def group_names(config: BuildConfig) -> list[str]:
+    """Names of the groups of samples drawn for the statistics, each a pass of its own."""
+    count = config.statistics_samples
+    return [] if count is None else [f"data.{count}.{group}" for group in range(STATISTICS_GROUPS)]
 
 
 class StatisticsPass(Pass[Statistics]):

@@ -33,6 +33,7 @@ def build(
     rotate_last: bool | None = None,
     threshold: float = 1e-15,
     relative_threshold: float | None = None,
+    statistics_samples: int | None = None,
     jacobian_sources: int | None = None,
     jacobian_queries: int | None = None,
     jacobian_samples: int | None = None,
@@ -83,6 +84,8 @@ def build(
         threshold: Absolute noise floor: directions whose variance, or whose Λ, is at most this are dropped.
         relative_threshold: Noise floor as a fraction of the largest value; default: width · 2.2e-16, and what
             rounding in the network's dtype amounts to in that direction; 0 is the paper's rule.
+        statistics_samples: Samples, drawn at random, over which means, Grams and Jacobians are averaged;
+            default: all.
         jacobian_sources: Stochastic sources over output positions where no closed form is known; default:
             exact.
         jacobian_queries: Query positions sampled per sequence in attention's Jacobians; default: all.
@@ -124,10 +127,10 @@ def build(
     """
     config = BuildConfig.validated(
         basis=basis, rotate_last=rotate_last, threshold=threshold, relative_threshold=relative_threshold,
-        jacobian_sources=jacobian_sources, jacobian_queries=jacobian_queries,
-        jacobian_samples=jacobian_samples, isolate=isolate, skip_positions=skip_positions,
-        norm_limit=norm_limit, isolate_largest=isolate_largest, edge_method=edge_method,
-        edge_points=edge_points, edge_group=edge_group, edge_sources=edge_sources,
+        statistics_samples=statistics_samples, jacobian_sources=jacobian_sources,
+        jacobian_queries=jacobian_queries, jacobian_samples=jacobian_samples, isolate=isolate,
+        skip_positions=skip_positions, norm_limit=norm_limit, isolate_largest=isolate_largest,
+        edge_method=edge_method, edge_points=edge_points, edge_group=edge_group, edge_sources=edge_sources,
         edge_positions=edge_positions, edge_samples=edge_samples, seed=seed, dtype=dtype,
     )  # fmt: skip
     resources = Resources.validated(cache_gigabytes=cache_gigabytes, memory=memory, device=device)

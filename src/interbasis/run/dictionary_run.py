@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 
 UNUSED = (
     "basis", "rotate_last", "threshold", "relative_threshold", "jacobian_sources", "jacobian_queries",
-    "jacobian_samples", "edge_samples", "isolate", "isolate_largest", "edge_group", "edge_sources",
+    "statistics_samples", "jacobian_samples", "edge_samples", "isolate", "isolate_largest", "edge_group",
+    "edge_sources",
 )  # fmt: skip
 """Settings of a build that a graph between dictionaries has no use for."""
 

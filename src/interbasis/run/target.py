@@ -10,12 +10,12 @@ from interbasis.base.messages import logger
 from interbasis.compute.checkpoints import State
 from interbasis.compute.shards import Shards
 from interbasis.compute.team import Team, team_checkpoints
-from interbasis.graph.costs import Choice
+from interbasis.graph.costs import LEAST_DRAWN, Choice
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.precision import Precision, edge_error, eigenvalue_error
 from interbasis.graph.settings import SAMPLED, BuildConfig, BuildTarget
 from interbasis.lib.build_data import BuildData
-from interbasis.lib.goal import NO_GOAL, Goal
+from interbasis.lib.goal import FIRST_SHARE, NO_GOAL, Goal
 from interbasis.lib.pilot import MIN_SAMPLES, run_pilot
 from interbasis.network.network import Network
 
@@ -91,7 +91,7 @@ def decide(
     def choose() -> State:
         pilot = run_pilot(network, data, config)
         if target.time is not None:
-            choice = pilot.choice_within(target.time - (time.monotonic() - begun))
+            choice = _begun_small(pilot.choice_within(target.time - (time.monotonic() - begun)))
         else:
             exact = pilot.choice(0.0)
             short = not asked and exact.seconds.wall < SHORT_SECONDS
@@ -134,6 +134,16 @@ def _check(config: BuildConfig, target: BuildTarget, team: Team, in_parts: bool)
             f"a build in parts, which the limit on memory requires, cannot sample for a given {given[0]}; "
             "allow more memory, choose fewer node layers, or build exactly"
         )
+
+
+def _begun_small(choice: Choice) -> Choice:
+    """The choice with fewer samples in the first round of edges; those after it go by the time they take."""
+    match choice.settings.get("edge_samples"):
+        case (int() as count,):
+            first = max(min(count, LEAST_DRAWN), int(FIRST_SHARE * count))
+            return choice.model_copy(update={"settings": choice.settings | {"edge_samples": (first,)}})
+        case _:
+            return choice
 
 
 def _shuffled(data: BuildData) -> bool:

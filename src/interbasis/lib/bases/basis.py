@@ -41,6 +41,11 @@ class FeatureBasis(ABC):
     needs_slices: bool = False
     """Whether it asks for Jacobians on slices of the data."""
 
+    @property
+    def has_errors(self) -> bool:
+        """Whether samples may be drawn for it: Λ then comes with errors."""
+        return self.needs_jacobians and not self.jacobians_to_end and not self.needs_slices
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.kind.description})"
 

@@ -53,7 +53,7 @@ class WhitenedBasis(FeatureBasis):
     def fit(self, inputs: FitInputs) -> list[LayerBasis]:
         decide = inputs.jacobians.executor.decide
         if inputs.end is None:
-            end = partial(last_layer, inputs.nodes[-1], inputs.covariances[-1], inputs.rotate_last)
+            end = partial(self._last_layer, inputs)
             layers = load_layers(decide("last layer", lambda: None, lambda _: dump_layers([end()])))
         else:
             layers = [inputs.end]
@@ -69,6 +69,18 @@ class WhitenedBasis(FeatureBasis):
             deviation = state[0].get("deviation")
         return layers
 
+    def _last_layer(self, inputs: FitInputs) -> LayerBasis:
+        """Principal directions, whose eigenvalues are variances."""
+        layer = last_layer(inputs.nodes[-1], inputs.covariances[-1], inputs.rotate_last)
+        if layer.identity or layer.eigenvalues is None or not inputs.jacobians.groups:
+            return layer
+        first = layer.first_feature
+        variances = inputs.jacobians.variance_deviations(-1, layer.transform[first:, first:])
+        assert variances is not None
+        relative = (inputs.jacobians.unseen_share * variances.square().sum(0)).sqrt()
+        errors = torch.nn.functional.pad(relative, (first, 0)) * layer.eigenvalues
+        return replace(layer, eigenvalue_errors=errors)
+
     def _layer(self, inputs: FitInputs, index: int, gram: JacobianGram) -> State:
         """The features of one layer, and how far they may be off, as a state.
 
@@ -83,19 +95,28 @@ class WhitenedBasis(FeatureBasis):
             principal = principal.with_largest_alone()
         key = config.seed, inputs.jacobians.first + index
         layer = self.turn(principal, gram, config.jacobian_floor, key)
-        layer, deviation = with_errors(layer, gram, self.turned_by_jacobians, inputs.jacobians.unseen_share)
+        first = layer.first_feature
+        variances = inputs.jacobians.variance_deviations(index, layer.transform[first:, first:])
+        unseen = inputs.jacobians.unseen_share
+        layer, deviation = with_errors(layer, gram, self.turned_by_jacobians, unseen, variances)
         tensors, values = dump_layers([layer])
         return tensors if deviation is None else tensors | {"deviation": deviation}, values
 
 
 def with_errors(
-    layer: LayerBasis, gram: JacobianGram, rotated: bool = True, unseen: float = 1.0
+    layer: LayerBasis,
+    gram: JacobianGram,
+    rotated: bool = True,
+    unseen: float = 1.0,
+    variances: Tensor | None = None,
 ) -> tuple[LayerBasis, Tensor | None]:
     """The layer with standard errors of Λ, and E [draws, features, features]: CᵀC may be off by CᵀEC.
 
     In features M is the identity and E_jj = δΛ_j/Λ_j. Only what was decomposed depends on M as a matrix: an
-    isolated coordinate, or a feature that was not ``rotated`` by M, depends on its own entry alone. Samples
-    are drawn without replacement, so that variances are smaller by the share that was ``unseen``.
+    isolated coordinate, or a feature that was not ``rotated`` by M, depends on its own entry alone. Where the
+    Gram G of the layer is sampled, too, Λ_j, an eigenvalue of G^½ M′ G^½, is off by its feature's relative
+    deviation in ``variances`` [draws, features] beside E_jj; M′ of the layers before does not depend on G.
+    Samples are drawn without replacement, so that variances are smaller by the share that was ``unseen``.
     """
     first = layer.first_feature
     E = gram.deviations(layer.inverse[first:, first:].T)
@@ -105,5 +126,8 @@ def with_errors(
     if rotated:
         diagonal[:, alone:, alone:] = E[:, alone:, alone:]
     E = torch.nn.functional.pad(diagonal, (first, 0, first, 0))
-    relative = (unseen * E.diagonal(dim1=1, dim2=2).square().sum(0)).sqrt()
+    deviations = E.diagonal(dim1=1, dim2=2)
+    if variances is not None:
+        deviations = deviations + torch.nn.functional.pad(variances, (first, 0))
+    relative = (unseen * deviations.square().sum(0)).sqrt()
     return replace(layer, eigenvalue_errors=relative * layer.eigenvalues), E

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from interbasis.network.cores.attention.heads import CausalBlocks, FeatureColumns, Heads
-from interbasis.network.cores.attention.rotary_edges import FewQueries, add_brackets, are_few, moved_by_keys
+from interbasis.network.cores.attention.rotary_edges import moved_by_keys, turned_queries
 
 ALIGNED = 16
 """Features are filled up to multiples of this with zeros: rows of products then begin on a cache line, and
@@ -53,14 +53,13 @@ def signed(x: Heads, f: Tensor, read: Tensor, signs: Tensor) -> Tensor:
         Σ_s φ_s … = W_V c_j Σ_t (aᵀφ)_t f_jt + Σ_t v_t [ f_jt (bᵀφp)_tj + k_tj (bᵀφf)_tj ]
                     − Σ_s z_s φ_s [ p_sj (b f)_sj + f_js (b k)_sj ],
 
-    2·T·r per query and head, and no [queries, h, r] is ever made. With rotary positions the same holds for
-    coordinates that are not turned; `rotary_edges.py` has the sums over the others, and those over few
-    queries.
+    2·T·r per query and head, and no [queries, h, r] is ever made. `rotary_edges.py` has the sums with rotary
+    positions.
     """
     shape, features = x.shape, f.shape[1]
     f, read = (torch.nn.functional.pad(part, (0, -features % ALIGNED)) for part in (f, read))
     at_queries, at_keys = f[x.positions[0]], f[x.first : x.first + x.k.shape[2]]  # [S, r], [T, r]
-    few = are_few(shape, x.positions.shape[1])
+    queries = _UnturnedQueries if shape.rotary is None else turned_queries(x)
     result = f.new_zeros(shape.heads, signs.shape[1], shape.width, f.shape[1])
     for h in range(shape.heads):
         head = x.head(h)
@@ -68,41 +67,38 @@ def signed(x: Heads, f: Tensor, read: Tensor, signs: Tensor) -> Tensor:
         a, b = (pattern[0, 0] for pattern in head.pattern())  # [S, T]
         z = a @ head.v[0, 0]
         columns = FeatureColumns(at_queries, at_keys, read_q, read_k)
-        sums = (FewQueries if few else _ManyQueries)(head, shape.sigma * b, z, columns)
+        sums = queries(head, shape.sigma * b, z, columns)
         for r, total in enumerate(result[h]):  # [h, r]
             total.addcmul_(read_v, (signs[:, r] @ a)[None] @ at_keys)
             sums.add(total, signs[:, r])
     return result.transpose(1, 2).flatten(0, 1)[..., :features]
 
 
-class _ManyQueries:
-    """Signed sums over the queries of one head and one sample."""
+class _UnturnedQueries:
+    """Signed sums over the queries of one head and one sample, without rotary positions."""
 
     def __init__(self, x: Heads, weights: Tensor, z: Tensor, columns: FeatureColumns):
         """Take weights w_st = σ b_st [S, T] and z [S, h]."""
-        self.x, self.weights, self.z, self.columns = x, weights, z, columns
+        self.z, self.columns = z, columns
+        self.q, self.k, self.v = x.q[0, 0], x.k[0, 0], x.v[0, 0]
         self.blocks = CausalBlocks(x, weights)
-        still = slice(x.shape.turned, None)  # coordinates that are not turned
-        self.q, self.k = (part[0, 0][:, still] for part in (x.turned_q, x.k))
-        self.read_q, self.read_k = columns.read_q[still], columns.read_k[still]
 
     def add(self, result: Tensor, sign: Tensor) -> None:
         """Add the changes through queries and keys, with signs φ_s [S], to result [h, r]."""
-        if len(self.read_q):
-            result += self.x.v[0, 0].T @ self._by_key(sign) - (sign[:, None] * self.z).T @ self._by_query
-        if self.x.shape.rotary is not None:
-            add_brackets(result, self.x, sign[:, None] * self.weights, self.z, self.columns)
+        result += self.v.T @ self._by_key(sign) - (sign[:, None] * self.z).T @ self._by_query
 
     @cached_property
     def _by_query(self) -> Tensor:  # [S, r]
         """Factors of −z_s without signs, q_sᵀW_K c_j (w f)_sj + f_js (w k)_sᵀW_Q c_j."""
-        total = self.columns.at_queries * (self.blocks.over_keys(self.k) @ self.read_q)
-        return total.addcmul_(self.q @ self.read_k, self.blocks.over_keys(self.columns.at_keys))
+        columns = self.columns
+        total = columns.at_queries * (self.blocks.over_keys(self.k) @ columns.read_q)
+        return total.addcmul_(self.q @ columns.read_k, self.blocks.over_keys(columns.at_keys))
 
     def _by_key(self, sign: Tensor) -> Tensor:  # [S] -> [T, r]
         """Factors of v_t, k_tᵀW_Q c_j (wᵀφf)_tj + f_jt (wᵀφq)_tᵀW_K c_j."""
-        total = self.columns.at_keys * (self.blocks.over_queries(self.q, sign) @ self.read_k)
-        return total.addcmul_(self.k @ self.read_q, self.blocks.over_queries(self.columns.at_queries, sign))
+        columns = self.columns
+        total = columns.at_keys * (self.blocks.over_queries(self.q, sign) @ columns.read_k)
+        return total.addcmul_(self.k @ columns.read_q, self.blocks.over_queries(columns.at_queries, sign))
 
 
 def _head_reads(read: Tensor, x: Heads, head: int) -> tuple[Tensor, Tensor, Tensor]:  # [h, r] each
