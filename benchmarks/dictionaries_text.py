@@ -117,8 +117,11 @@ class TextStudy(Study):
 
 def covariance(x: Tensor) -> Tensor:  # [tokens, d] -> [d, d]
     mean = x.mean(0, dtype=torch.float64)
-    parts = [(block.double() - mean) for block in x.split(2**15)]
-    return torch.stack([part.T @ part for part in parts]).sum(0) / len(x)
+    total = torch.zeros(x.shape[1], x.shape[1], dtype=torch.float64)
+    for block in x.split(2**15):
+        centred = block.double() - mean
+        total += centred.T @ centred
+    return total / len(x)
 
 
 def main() -> None:

@@ -148,6 +148,8 @@ def test_the_cheapest_schemes_that_reach_the_error_are_chosen():
     assert chosen.settings["edge_samples"] == (100,)
     assert chosen.settings["jacobian_samples"] == math.ceil(0.04 / (0.0025 + 0.0001))
     assert pilot.choice(0.001).settings["edge_samples"] is None  # cannot be reached otherwise
+    barely = pilot_with(scheme(10, 0), scheme(1, 0.9, 0.9, edge_sources=1), scheme(2, 0.3, edge_sources=2))
+    assert barely.choice(0.05).settings["edge_sources"] == 2  # 0.047 with all samples leaves no room
     assert pilot.choice(0.0).exact
     assert pilot.choice_within(1e6).exact
     within = pilot.choice_within(200)

@@ -12,6 +12,9 @@ LEAST_DRAWN = 16
 """Samples that are drawn at least, so that their spread says something."""
 
 
+ROOM_TO_GROW = 0.8
+"""Share of the error asked for that a scheme must reach with all samples: a trial sees one section of a kind,
+others are off by more and need more samples."""
 STATISTICS_SHARE = 0.5
 """Share of the error asked for that is left to statistics over drawn samples."""
 MAX_DRAWN_SHARE = 0.75
@@ -152,7 +155,10 @@ class Pilot(Record):
         candidates = [(schemes[0], total)]
         for scheme in schemes[1:] if error else ():
             count = scheme.samples(error, total)
-            if scheme.error(count, total) <= 1.001 * error:
+            if (
+                scheme.error(count, total) <= 1.001 * error
+                and scheme.error(total, total) <= ROOM_TO_GROW * error
+            ):
                 candidates.append((scheme, count))
         return min(candidates, key=lambda pair: getattr(pair[0].cost(pair[1]), self.clock))
 

@@ -30,6 +30,10 @@ ROWS = 8
 POSITIONS = 16
 """Output positions of a sequence that edges are sampled from."""
 PHASES = ("survey", "statistics", "Jacobians", "bases", "edges")
+ERROR, ERROR_TOKENS = 0.05, 50_000
+"""Error that a build is measured with, and the tokens of its data, about."""
+FORWARD_TOKENS = 8192
+"""Tokens that the forward pass of such a build is timed on."""
 Ratios = dict[str, Measure]
 
 
@@ -75,6 +79,24 @@ def phase_ratios(name: str, shape: Shape, repeat: int) -> Ratios:
     statistics_time = processor_time(lambda: collect(network, Batches(tokens), wanted), 3)
     ratios[f"phases/{name}/norms and MLPs, all data"] = ratio(statistics_time, forward)
     return ratios
+
+
+def error_ratios(name: str, shape: Shape) -> Ratios:
+    """Every phase of a build to `ERROR`, and its trial, in forward passes over all of its tokens."""
+    shape = replace(shape, samples=ERROR_TOKENS // shape.positions)
+    network, tokens = shape.network(), shape.data()
+    some = tokens[: max(1, FORWARD_TOKENS // shape.positions)]
+    forward = forward_time(network, some)
+    start = time.process_time()
+    graph = build(network, tokens, error=ERROR, progress=False).graph
+    whole, timings = time.process_time() - start, graph.provenance.processor_timings
+    times = {phase: timings.get(phase, 0.0) for phase in PHASES}
+    times |= {"all phases": sum(times.values()), "trial": whole - sum(timings.values())}
+    scale = len(some) / len(tokens)
+    return {
+        f"at {ERROR:.0%} error/{name}/{phase}": ratio(least_time([taken]), forward, scale)
+        for phase, taken in times.items()
+    }
 
 
 def _sections(network: Network, tokens: Tensor) -> Iterator[tuple[str, Section, Tensor]]:

@@ -177,3 +177,11 @@ def test_peak_memory_in_a_process_of_its_own(monkeypatch):
 
 def test_results_are_typed(measured):
     assert BenchResult.model_validate_json(measured[0].to_json()) == measured[0]
+
+
+def test_phases_of_a_build_to_an_error(monkeypatch):
+    monkeypatch.setattr(measures, "ERROR_TOKENS", 240)
+    ratios = measures.error_ratios("one", TINY)
+    phases = [ratios[f"at 5% error/one/{phase}"].value for phase in measures.PHASES]
+    assert ratios["at 5% error/one/all phases"].value == pytest.approx(sum(phases))
+    assert ratios["at 5% error/one/trial"].value > 0
