@@ -40,8 +40,12 @@ def test_rounds_fit_into_the_remaining_time(
 def test_more_signs_once_all_samples_are_drawn() -> None:
     config = BuildConfig(edge_sources=2, edge_samples=(50, 200))
     goal = Goal(error=0.1)
-    assert goal.next_signs(0.2, config, 200) == math.ceil(MARGIN * 2 * 4)
-    assert goal.next_signs(0.101, config, 200) == 3
-    assert goal.next_signs(0.1, config, 200) == 2  # reached
-    assert goal.next_signs(0.2, config, 500) == 2  # samples first
-    assert NO_GOAL.next_signs(0.2, config, 200) == 2
+    signs = math.ceil(MARGIN * 2 * 4)
+    assert goal.next_sampling(0.2, config, 200) == {"edge_sources": signs}
+    assert goal.next_sampling(0.101, config, 200) == {"edge_sources": 3}
+    some = config.model_copy(update={"edge_positions": 16})
+    positions = math.ceil(MARGIN * 16 * 4)
+    assert goal.next_sampling(0.2, some, 200) == {"edge_sources": signs, "edge_positions": positions}
+    assert goal.next_sampling(0.1, config, 200) == {}  # reached
+    assert goal.next_sampling(0.2, config, 500) == {}  # samples first
+    assert NO_GOAL.next_sampling(0.2, config, 200) == {}
