@@ -1,4 +1,4 @@
-"""Samples of the next round, and sets of signs: numbers worked out by hand."""
+"""Samples of the next round, and sampling after the last: numbers worked out by hand."""
 
 import math
 import time
@@ -37,15 +37,13 @@ def test_rounds_fit_into_the_remaining_time(
     assert total(Goal(deadline=1000.0 + remaining), 100, 10_000, 0.2, 2.0) == expected
 
 
-def test_more_signs_once_all_samples_are_drawn() -> None:
-    config = BuildConfig(edge_sources=2, edge_samples=(50, 200))
-    goal = Goal(error=0.1)
-    signs = math.ceil(MARGIN * 2 * 4)
-    assert goal.next_sampling(0.2, config, 200) == {"edge_sources": signs}
+def test_more_signs_and_positions_once_all_samples_are_drawn() -> None:
+    goal, config = Goal(error=0.1), BuildConfig(edge_sources=2, edge_samples=(50, 200))
+    assert goal.next_sampling(0.2, config, 200) == {"edge_sources": math.ceil(MARGIN * 2 * 4)}
     assert goal.next_sampling(0.101, config, 200) == {"edge_sources": 3}
-    some = config.model_copy(update={"edge_positions": 16})
-    positions = math.ceil(MARGIN * 16 * 4)
-    assert goal.next_sampling(0.2, some, 200) == {"edge_sources": signs, "edge_positions": positions}
     assert goal.next_sampling(0.1, config, 200) == {}  # reached
     assert goal.next_sampling(0.2, config, 500) == {}  # samples first
     assert NO_GOAL.next_sampling(0.2, config, 200) == {}
+    sampled = config.model_copy(update={"edge_positions": 16})
+    more = {"edge_sources": math.ceil(MARGIN * 8), "edge_positions": math.ceil(MARGIN * 64)}
+    assert goal.next_sampling(0.2, sampled, 200) == more
