@@ -1,9 +1,11 @@
 """The models that the tests share: small, float64, seeded, each with inputs."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 
 import interbasis
 from interbasis.models import modadd
-from interbasis.network.cores import Attention, AttentionShape, Core, General, Moments, PassCore
+from interbasis.network.cores import Attention, AttentionShape, General, Moments, PassCore
 from interbasis.network.network import Network, NodeLayer, Section
 from interbasis.network.section_jacobian import DenseJacobian
 from interbasis_studies.training.modadd import Recipe, initial_weights
@@ -34,7 +36,7 @@ class Case:
     """A network, the function it was made from, and inputs."""
 
     network: Network
-    original: Callable[[Tensor], Tensor]
+    original: Any
     inputs: Tensor
     weights: dict[str, Tensor] | None = None
 
@@ -47,7 +49,9 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=seeded(seed), dtype=torch.float64)
 
 
-def mlp(activation: nn.Module, widths=(6, 9, 7, 4), bias: bool = True, samples: int = 40) -> Case:
+def mlp(
+    activation: nn.Module, widths: Sequence[int] = (6, 9, 7, 4), bias: bool = True, samples: int = 40
+) -> Case:
     torch.manual_seed(1)
     modules: list[nn.Module] = []
     for i, o in pairwise(widths):
@@ -131,8 +135,8 @@ def per_feature() -> Case:
     return Case(interbasis.from_torch(module.eval()), module, normal(30, 5, seed=12))
 
 
-CASES = {
-    **{name: lambda a=a: mlp(a) for name, a in ACTIVATIONS.items()},
+CASES: dict[str, Callable[[], Case]] = {
+    **{name: partial(mlp, activation) for name, activation in ACTIVATIONS.items()},
     "no-bias": lambda: mlp(nn.GELU(), bias=False),
     "linear": lambda: mlp(nn.Identity()),
     "positionwise": lambda: positionwise(),
@@ -196,14 +200,16 @@ def as_general(section: Section) -> Section:
     )
 
 
-def batch_moments(core: Core, u: Tensor, outputs: slice, metric: Tensor, signs=None) -> Moments:
+def batch_moments(
+    core: Any, u: Tensor, outputs: slice, metric: Tensor, signs: Tensor | None = None
+) -> Moments:
     """Both sums over one batch, whatever the kind of core."""
     if isinstance(core, PassCore):
         return core.moments(core.batch_sums(u, outputs, metric, signs), metric)
     return core.moments(core.statistics(u, outputs), metric)
 
 
-def gram_error(section: Section, f: Tensor, jacobians=jacobians) -> float:
+def gram_error(section: Section, f: Tensor, jacobians: Callable[..., Tensor] = jacobians) -> float:
     """How far the Jacobian Gram, as a basis gets it, is from the definition with per-sample Jacobians."""
     u, outputs = section.read_outs(f), section.outputs(f)
     transform = normal(4, section.target.width, seed=77)

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -25,6 +26,10 @@ class Ended(NamedTuple):
         """What a command that succeeded printed with --json."""
         assert (self.code, self.err) == (0, ""), self.err
         return json.loads(self.out)
+
+
+Cli = Callable[..., Ended]
+"""`interbasis` as a function of its arguments."""
 
 
 def run_command(*arguments: object) -> Ended:

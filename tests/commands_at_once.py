@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from command_line import Ended, run_command
 
@@ -35,7 +35,7 @@ class Command:
 
     def __init__(
         self, *arguments: object, wait: float = 0.0, pause: Path | None = None, slow: "Slow | None" = None
-    ):
+    ) -> None:
         self._answer, answer = CONTEXT.Pipe(duplex=False)
         self._process = CONTEXT.Process(
             target=_run,
@@ -64,7 +64,7 @@ class Command:
 
 def _run(
     arguments: list[str], wait: float, pause: Path | None, slow: "Slow | None", environment: dict[str, str],
-    answer,
+    answer: Any,
 ) -> None:  # fmt: skip
     os.environ.update(environment)
     import torch
@@ -119,7 +119,7 @@ class Slow(NamedTuple):
 class Paused(Command):
     """A command that has come to the middle of its work, and goes on when it is told to."""
 
-    def __init__(self, flag: Path, *arguments: object):
+    def __init__(self, flag: Path, *arguments: object) -> None:
         self.flag = flag
         flag.with_suffix(".seen").unlink(missing_ok=True)
         super().__init__(*arguments, pause=flag)

@@ -3,17 +3,20 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from filelock import FileLock
 from hypothesis import settings
 from safetensors.torch import save_file
 
-from command_line import Ended, run_command
+from command_line import Cli, run_command
+from interbasis.base.records import Basis
 from interbasis.graph.store import load
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
     from interbasis import InteractionGraph
 
 SHARED_DATA = Path(os.environ.get("INTERBASIS_SHARED_DATA") or Path(__file__).parents[2] / "shared" / "data")
@@ -41,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def config_folder(tmp_path_factory) -> Iterator[Path]:
+def config_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The user's configuration folder, temporary and shared by all test processes: runs are signed there."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "config"
@@ -78,13 +81,13 @@ def real_model() -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
-def cli() -> Callable[..., Ended]:
+def cli() -> Cli:
     """`interbasis` in this process, as a user types it: cli("show", run, "--json").json."""
     return run_command
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def browser() -> Iterator["Browser"]:
     """A real Chromium, one per process: playwright cannot be started twice in one."""
     from show.viewer import chromium
 
@@ -95,7 +98,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def small_addition(tmp_path_factory) -> Path:
+def small_addition(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of modular addition mod 11 with random weights; nobody writes to it."""
     from interbasis_studies.training.modadd import Recipe, initial_weights
 
@@ -105,7 +108,7 @@ def small_addition(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Path]:
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
     """Folders that are expensive to make, made by one test process and read by all: made_once(name, make)."""
     base = tmp_path_factory.getbasetemp()
     base = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made-once"
@@ -122,11 +125,13 @@ def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Pat
 
 
 @pytest.fixture(scope="session")
-def paper_graph(shared, made_once) -> Callable[..., "InteractionGraph"]:
+def paper_graph(
+    shared: Path, made_once: Callable[[str, Callable[[Path], object]], Path]
+) -> Callable[..., "InteractionGraph"]:
     """paper_graph(basis, seed, …): the graph of one of the paper's two checkpoints of modular addition."""
     import interbasis
 
-    def graph(basis: str, seed: int, relative_threshold: float | None = None) -> "InteractionGraph":
+    def graph(basis: Basis, seed: int, relative_threshold: float | None = None) -> "InteractionGraph":
         def make(folder: Path) -> None:
             network = interbasis.modadd.load(shared / "modadd" / f"seed{seed}.safetensors")
             train, _ = interbasis.modadd.split()
@@ -139,12 +144,12 @@ def paper_graph(shared, made_once) -> Callable[..., "InteractionGraph"]:
 
 
 @pytest.fixture(scope="session")
-def shipped_run(made_once) -> Callable[[str], Path]:
+def shipped_run(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Callable[[Basis], Path]:
     """shipped_run(basis): a run of the shipped modular-addition model, which nobody writes to."""
     from interbasis import build
     from interbasis.graph.named_models import open_model
 
-    def run(basis: str) -> Path:
+    def run(basis: Basis) -> Path:
         def make(folder: Path) -> None:
             opened = open_model("modadd")
             build(opened.network, opened.data, basis=basis, model="modadd").save(folder)
@@ -155,7 +160,7 @@ def shipped_run(made_once) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def small_chunks(monkeypatch):
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes over the data in chunks of a few samples, as over data that do not fit in memory."""
     from interbasis.compute import executor
 
@@ -164,7 +169,7 @@ def small_chunks(monkeypatch):
 
 
 @pytest.fixture
-def in_blocks(monkeypatch):
+def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small data summed in many blocks, as large data are."""
     from compute.in_blocks import sum_in_blocks
 
@@ -172,7 +177,7 @@ def in_blocks(monkeypatch):
 
 
 @pytest.fixture
-def one_thread():
+def one_thread() -> Iterator[None]:
     """Computes as the processes do that a test starts."""
     import torch
 

@@ -4,13 +4,14 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 KEYS = ("covered_lines", "num_statements", "covered_branches", "num_branches")
 
 
-def table(report: dict) -> str:
+def table(report: dict[str, Any]) -> str:
     """A line per package: lines and branches that the tests of this process ran."""
-    packages: dict[str, Counter] = {}
+    packages: dict[str, Counter[str]] = {}
     for file, entry in report["files"].items():
         parts = Path(file).parts[1:]
         name = "/".join(parts[:2] if len(parts) > 2 else parts[:1])

@@ -18,8 +18,9 @@ def messages() -> str:
             if not isinstance(node, ast.Call) or not node.args:
                 continue
             name = ast.unparse(node.func)
-            if name.endswith("Error") or name in LOGGED:
-                found.add(" ".join(template(node.args[0]).split()))
+            if name.endswith("Error") or name in (*LOGGED, "Explained"):
+                parts = [node.args[0], *(option.value for option in node.keywords if option.arg == "remedy")]
+                found.add(" ".join("; ".join(map(template, parts)).split()))
     return "\n".join(sorted(text for text in found if " " in text and not is_value(text))) + "\n"
 
 

@@ -6,7 +6,10 @@ float64, as on the device mps, making a float64 tensor there fails as well, and 
 tensors to float64 in the operation that copies it to the CPU.
 """
 
+from typing import Any, NoReturn
+
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -17,7 +20,7 @@ WIDE = (torch.float64, torch.complex128)
 class Elsewhere(torch.Tensor):
     """A tensor that says it is on the other device."""
 
-    inner: torch.Tensor
+    inner: Any
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> "Elsewhere":
@@ -28,11 +31,11 @@ class Elsewhere(torch.Tensor):
         made.inner = inner
         return made
 
-    def tolist(self):
+    def tolist(self) -> list[Any]:
         return self.inner.tolist()
 
     @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:  # type: ignore[override]
         raise AssertionError(f"{func} was called while the other device is off")
 
 
@@ -48,10 +51,10 @@ class OtherDevice(TorchDispatchMode):
     """Runs operations on the other device."""
 
     def __init__(self, float64: bool = True) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.operations, self.float64 = 0, float64
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
         away = any(isinstance(x, Elsewhere) for x in tensors)
@@ -85,10 +88,10 @@ class OtherDevice(TorchDispatchMode):
         return tree_map(_elsewhere, result)
 
 
-def _inner(x):
+def _inner(x: Tensor) -> Tensor:
     return x.inner if isinstance(x, Elsewhere) else x
 
 
-def _elsewhere(x):
+def _elsewhere(x: Tensor) -> Elsewhere:
     """Conjugates are made, not marked: the mark would be on a tensor that nobody sees."""
     return Elsewhere(x.resolve_conj().resolve_neg()) if isinstance(x, torch.Tensor) else x

@@ -10,6 +10,7 @@ import re
 import shutil
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -45,7 +46,7 @@ Outcome = tuple[State, dict[str, object]]
 class Pairs:
     """Runs pairs of commands, and compares them with the same commands one after the other."""
 
-    def __init__(self, model: Path, folder: Path, seconds: float = 0.03):
+    def __init__(self, model: Path, folder: Path, seconds: float = 0.03) -> None:
         self.model, self.folder = f"modadd:{model}", folder
         self.seconds = seconds
         """The mean of the waits before file operations."""
@@ -133,7 +134,8 @@ def same(one: Outcome, other: Outcome) -> bool:
 def random_pairs(count: int, seed: int) -> list[tuple[str, str, float]]:
     """Pairs of different commands, with the seconds that the second one waits."""
     draw = random.Random(seed)
-    return [(*draw.sample(list(COMMANDS), 2), draw.uniform(0, MAX_SECONDS_BETWEEN)) for _ in range(count)]
+    commands: Any = list(COMMANDS)
+    return [(*draw.sample(commands, 2), draw.uniform(0, MAX_SECONDS_BETWEEN)) for _ in range(count)]
 
 
 def run_pairs(pairs: Pairs, chosen: list[tuple[str, str, float]]) -> Counter[str]:

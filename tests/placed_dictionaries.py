@@ -1,6 +1,7 @@
 """Random dictionaries at places of a network, and mean Jacobians by autograd."""
 
 from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,9 +9,11 @@ from torch import Tensor
 from cases import seeded
 from interbasis.dictionaries.dictionary import Dictionary
 from interbasis.dictionaries.layers import DictionaryLayer
+from interbasis.network.network import Network, Section
+from interbasis.numerics.integration import Rule
 
 
-def dictionary(width: int, features: int, kind: str, seed: int, **more: object) -> Dictionary:
+def dictionary(width: int, features: int, kind: str, seed: int, **more: Any) -> Dictionary:
     generator = seeded(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -28,7 +31,7 @@ def dictionary(width: int, features: int, kind: str, seed: int, **more: object) 
     )  # fmt: skip
 
 
-def placed(network, place: str, kind: str, seed: int, features: int = 40) -> DictionaryLayer:
+def placed(network: Network, place: str, kind: str, seed: int, features: int = 40) -> DictionaryLayer:
     """A dictionary of as many coordinates as the place has."""
     if place.startswith("transcoder "):
         place, width = place.split()[1], network.nodes[0].width - 1
@@ -42,15 +45,15 @@ def placed(network, place: str, kind: str, seed: int, features: int = 40) -> Dic
     return DictionaryLayer.from_network(network, place, dictionary(width, features, kind, seed))
 
 
-def mean_jacobian(section, f: Tensor, integral) -> Tensor:
+def mean_jacobian(section: Section, f: Tensor, integral: Rule) -> Tensor:
     """∫dα ∂F/∂f at αf of one sample by autograd, [S, d_out, T, d_in]."""
-    total = 0.0
+    total = torch.zeros(())
     for node, weight in zip(integral.nodes, integral.weights, strict=True):
         total = total + weight * torch.autograd.functional.jacobian(lambda x: section(x[None])[0], node * f)
     return total
 
 
-def by_autograd(sections, activations, integral) -> Tensor:
+def by_autograd(sections: tuple[Section, ...], activations: list[Tensor], integral: Rule) -> Tensor:
     """The product of the sections' mean Jacobians, [S, d_out, T, d_in]."""
     if not sections:
         f = activations[0]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import interbasis
 from cases import mlp, modular_addition, normal
 from interbasis.analysis.ablation.records import Control
-from interbasis.base.records import Method
+from interbasis.base.records import Basis, Method
 from interbasis.data.batches import Data
 from interbasis.data.samples import Samples
 from interbasis.network.network import Network
@@ -18,7 +18,7 @@ from interbasis.run.run import Run, open_run
 CLASSES = ("ant", "bee", "cat", "dog")
 
 
-def addition(folder: Path, basis: str = "lib", model: str = "", samples: int = 40, **settings) -> Run:
+def addition(folder: Path, basis: Basis = "lib", model: str = "", samples: int = 40, **settings: Any) -> Run:
     """A random modular-addition transformer, whose own answers are the labels."""
     case = modular_addition(samples=samples)
     graph = interbasis.build(case.network, case.inputs, basis=basis, model=model, **settings).graph
@@ -26,7 +26,12 @@ def addition(folder: Path, basis: str = "lib", model: str = "", samples: int = 4
 
 
 def classifier(
-    folder: Path, *, images: bool = False, widths=(12, 9, 7, 4), samples: int = 80, **settings
+    folder: Path,
+    *,
+    images: bool = False,
+    widths: tuple[int, ...] = (12, 9, 7, 4),
+    samples: int = 80,
+    **settings: Any,
 ) -> Run:
     """A random classifier of rows of numbers or of small images, whose own answers are the labels."""
     case = mlp(nn.ReLU(), widths=widths)

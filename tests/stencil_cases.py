@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from hypothesis import assume
@@ -17,7 +18,7 @@ from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import StencilSection, add_taps, kernel_taps, patch_matrix
 from interbasis.network.window import Grid, SlidingWindow
 
-CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Geometry:
     stride: Grid
     dilation: Grid
     padding: Grid
-    mode: str
+    mode: Any
     groups: int
 
     @property
@@ -37,7 +38,7 @@ class Geometry:
         return SlidingWindow.from_arguments(self.kernel, self.stride, self.dilation, self.padding, self.mode)
 
     @property
-    def convolution(self) -> nn.Module:
+    def convolution(self) -> Any:
         torch.manual_seed(math.prod(self.grid) + 7 * math.prod(self.kernel) + self.groups)
         return CONVOLUTIONS[len(self.grid)](
             4, 4, self.kernel, self.stride, self.padding, self.dilation, self.groups, padding_mode=self.mode

@@ -53,7 +53,7 @@ def back_edges(
     return edges
 
 
-def test_every_module_belongs_to_a_package_of_the_list():
+def test_every_module_belongs_to_a_package_of_the_list() -> None:
     entries = {entry.name for entry in PACKAGE.iterdir() if entry.name != "__pycache__"}
     assert entries == AT_THE_ROOT | set(ORDER)
     assert not list((PACKAGE / "weights").glob("*.py"))
@@ -61,17 +61,17 @@ def test_every_module_belongs_to_a_package_of_the_list():
     assert studies == {"__init__.py", "py.typed", *ORDER_OF_STUDIES}
 
 
-def test_imports_point_one_way():
+def test_imports_point_one_way() -> None:
     assert back_edges(PACKAGE) == set()
     assert back_edges(STUDIES, STUDIES.name, ORDER_OF_STUDIES) == set()
 
 
-def test_the_library_does_not_know_the_studies():
+def test_the_library_does_not_know_the_studies() -> None:
     naming = [str(file) for file in PACKAGE.rglob("*.py") if STUDIES.name in file.read_text(encoding="utf-8")]
     assert naming == []
 
 
-def test_a_back_edge_is_seen(tmp_path):
+def test_a_back_edge_is_seen(tmp_path: Path) -> None:
     for name in ORDER:
         (tmp_path / name).mkdir()
     (tmp_path / "lib" / "edges.py").write_text("def f():\n    from interbasis.run.run import x\n")
@@ -102,7 +102,7 @@ RECORDS = {"interbasis.analysis.ablation", "interbasis.analysis.ablation.records
 """What ablations measured; reading it computes nothing."""
 
 
-def test_untyped_dictionaries_are_free_form_json():
+def test_untyped_dictionaries_are_free_form_json() -> None:
     counts = {
         str(file.relative_to(folder)): file.read_text(encoding="utf-8").count("dict[str, Any]")
         for folder in (PACKAGE, STUDIES)
@@ -125,14 +125,14 @@ print(json.dumps({"page": "<script" in page, "modules": sorted(sys.modules)}))
 
 
 @pytest.fixture(scope="module")
-def saved_graph(tmp_path_factory) -> Path:
+def saved_graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
     graph = interbasis.build(interbasis.from_torch(module), torch.randn(20, 4)).graph
     return graph.save(tmp_path_factory.mktemp("saved") / "lib")
 
 
-def test_viewing_imports_nothing_that_fits_or_ablates(saved_graph):
+def test_viewing_imports_nothing_that_fits_or_ablates(saved_graph: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", VIEW, str(saved_graph)], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     told = json.loads(ended.stdout)
@@ -140,7 +140,7 @@ def test_viewing_imports_nothing_that_fits_or_ablates(saved_graph):
     assert [n for n in told["modules"] if n.startswith(NOT_FOR_VIEWING) and n not in RECORDS] == []
 
 
-def test_class_names_are_unique():
+def test_class_names_are_unique() -> None:
     """One name, one concept, over the library and the studies."""
     owners: dict[str, list[str]] = {}
     for folder in (PACKAGE, STUDIES):

@@ -5,6 +5,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ import interbasis
 # What interbasis.__all__ names, and what the modules among it name in turn.
 
 
-def public_functions() -> Iterator[tuple[str, Callable]]:
+def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     for name in interbasis.__all__:
         thing = getattr(interbasis, name)
         if inspect.isfunction(thing):
@@ -32,17 +33,18 @@ def public_functions() -> Iterator[tuple[str, Callable]]:
 FUNCTIONS = dict(public_functions())
 
 
-def sections(function: Callable) -> dict[str, str]:
+def sections(function: Callable[..., Any]) -> dict[str, str]:
     """The parts of a Google-style docstring, by their heads."""
     parts = re.split(r"^(Args|Returns|Yields|Raises):\n", inspect.getdoc(function) or "", flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def own_statements(function: Callable) -> list[ast.AST]:
+def own_statements(function: Callable[..., Any]) -> list[ast.AST]:
     """The statements of a function, without those of functions inside it."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function)))).body[0]
     assert isinstance(tree, ast.FunctionDef)
-    waiting, statements = list(tree.body), []
+    waiting: list[ast.AST] = [*tree.body]
+    statements = []
     while waiting:
         node = waiting.pop()
         statements.append(node)
@@ -52,7 +54,7 @@ def own_statements(function: Callable) -> list[ast.AST]:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_arguments_are_documented(name):
+def test_arguments_are_documented(name: str) -> None:
     parameters = list(inspect.signature(FUNCTIONS[name]).parameters)
     documented = re.findall(
         r"^ {4}\**(\w+)(?: \(.*\))?:", sections(FUNCTIONS[name]).get("Args", ""), re.MULTILINE
@@ -62,7 +64,7 @@ def test_arguments_are_documented(name):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_results_are_documented(name):
+def test_results_are_documented(name: str) -> None:
     returned = inspect.signature(FUNCTIONS[name]).return_annotation
     several = len(inspect.signature(FUNCTIONS[name]).parameters) >= 2
     if several and returned not in (None, "None", inspect.Signature.empty):
@@ -70,7 +72,7 @@ def test_results_are_documented(name):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_errors_are_documented(name):
+def test_errors_are_documented(name: str) -> None:
     raised = {
         node.exc.func.id
         for node in own_statements(FUNCTIONS[name])

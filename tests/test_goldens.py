@@ -3,16 +3,14 @@
 import json
 import math
 import shutil
-import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+from command_line import Cli
+from goldens import recipes
 from interbasis.graph.store import load
-from pages import ROOT
-
-sys.path.insert(0, str(ROOT / "tests" / "goldens"))
-import recipes
 
 MAX_RELATIVE_ERROR = 1e-10
 """Sums may be added up in another order, and another processor rounds differently."""
@@ -21,7 +19,7 @@ NOT_COMPARED = {"timings", "processor_timings", "versions", "trusted", "label"}
 
 
 @pytest.mark.parametrize("name", recipes.RECIPES)
-def test_the_commands_give_the_same_numbers(name, tmp_path):
+def test_the_commands_give_the_same_numbers(name: str, tmp_path: Path) -> None:
     stored, made = recipes.RUNS / name, recipes.make(name, tmp_path)
     before, now = (load(run) for run in (stored, made))
     assert now.layer_names == before.layer_names
@@ -39,7 +37,7 @@ def test_the_commands_give_the_same_numbers(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", recipes.RECIPES)
-def test_stored_runs_are_shown(name, cli):
+def test_stored_runs_are_shown(name: str, cli: Cli) -> None:
     shown = cli("show", recipes.RUNS / name, "--json").json
     assert shown["layers"]
 
@@ -65,7 +63,7 @@ def differences(old: object, new: object, where: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_unfinished_work_of_an_earlier_version_is_refused_in_one_sentence(tmp_path):
+def test_unfinished_work_of_an_earlier_version_is_refused_in_one_sentence(tmp_path: Path) -> None:
     interrupted, in_shards = ([*commands[0]] for commands in recipes.INTERRUPTED.values())
     with recipes.inputs_in(tmp_path):
         for name in recipes.INTERRUPTED:
@@ -75,7 +73,8 @@ def test_unfinished_work_of_an_earlier_version_is_refused_in_one_sentence(tmp_pa
     for refused in (resumed, same_shard, merged):
         assert refused.code == 2
         assert refused.err.count("\n") == 1, refused.err
-    assert "holds an unfinished build that was begun with interbasis = 0.1.0, not" in resumed.err
-    assert "delete build/.resume/build to start again" in resumed.err
-    assert "was computed with interbasis = 0.1.0, and this command is with interbasis" in same_shard.err
+    assert "unfinished build" in resumed.err
+    assert "interbasis = 0.1.0, not" in resumed.err
+    assert "delete build/.resume/build " in resumed.err
+    assert "was computed with interbasis = 0.1.0, " in same_shard.err
     assert "lacks the shard 2/2" in merged.err

@@ -1,15 +1,18 @@
 """The method in one file, by autograd alone, beside the library."""
 
 import importlib.util
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import interbasis
 from cases import CASES, mlp
 from interbasis.analysis.ablation.search import edges_required
 from interbasis.models import modadd
+from interbasis.network.network import Network
 from pages import ROOT
 
 specification = importlib.util.spec_from_file_location(
@@ -19,7 +22,7 @@ one_file = importlib.util.module_from_spec(specification)
 specification.loader.exec_module(one_file)
 
 
-def transformer():
+def transformer() -> tuple[Network, Tensor, Any, Tensor | Any]:
     case = CASES["modadd"]()
     bias = case.weights["unembed.b_U"] - case.network(case.inputs).mean(0)  # answers that differ
     case.weights["unembed.b_U"] = bias
@@ -28,7 +31,7 @@ def transformer():
     return modadd.from_weights(case.weights), case.inputs, one_file.transformer_sections(weights), stream
 
 
-def perceptron():
+def perceptron() -> tuple[Network, Tensor, Any, Tensor]:
     case = mlp(nn.ReLU(), widths=(6, 9, 7, 4), samples=60)
     with torch.no_grad():  # answers that differ
         case.original[-1].bias -= case.original(case.inputs).mean(0)
@@ -43,7 +46,7 @@ def perceptron():
 
 @pytest.mark.parametrize("example", [transformer, perceptron])
 @torch.no_grad()
-def test_bases_edges_and_counts_are_the_librarys(example):
+def test_bases_edges_and_counts_are_the_librarys(example: Callable[..., Any]) -> None:
     network, inputs, sections, x = example()
     graph = interbasis.build(network, inputs, progress=False).graph
     f = one_file.with_constant(x)
@@ -66,6 +69,6 @@ def test_bases_edges_and_counts_are_the_librarys(example):
         assert found == max(required[k].count, 1)  # the paper's bisection never asks for none at all
 
 
-def test_the_example_runs(capsys):
+def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     one_file.main()
     assert capsys.readouterr().out.count("edges suffice") == 2

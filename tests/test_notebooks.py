@@ -1,5 +1,7 @@
 """The notebooks of examples/: they run from top to bottom, show what they compute, and are stored bare."""
 
+from pathlib import Path
+
 import pytest
 
 from notebooks import EXAMPLES, code_cells, execute, read
@@ -10,7 +12,7 @@ MAX_TEXT = 1500
 """Characters of the text of a value: no screens of numbers."""
 
 
-def test_all_are_here_without_outputs():
+def test_all_are_here_without_outputs() -> None:
     paths = sorted(EXAMPLES.glob("*.ipynb"))
     assert tuple(path.stem for path in paths) == NAMES
     for path in paths:
@@ -21,7 +23,7 @@ def test_all_are_here_without_outputs():
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name == LONG else []) for name in NAMES]
 )
-def test_a_notebook_runs_and_shows_what_it_computes(name, tmp_path):
+def test_a_notebook_runs_and_shows_what_it_computes(name: str, tmp_path: Path) -> None:
     cells = code_cells(execute(read(EXAMPLES / f"{name}.ipynb"), tmp_path))
     values = [output["data"] for cell in cells for output in cell["outputs"] if "data" in output]
     shown = ["".join(data.get("text/html", [])) or data["image/png"] for data in values]
@@ -30,7 +32,7 @@ def test_a_notebook_runs_and_shows_what_it_computes(name, tmp_path):
     assert all(len("".join(data["text/plain"])) < MAX_TEXT for data in values)
 
 
-def test_the_tutorial_has_a_hint_and_an_answer_for_every_exercise():
+def test_the_tutorial_has_a_hint_and_an_answer_for_every_exercise() -> None:
     cells = read(EXAMPLES / f"{LONG}.ipynb")["cells"]
     texts = ["".join(cell["source"]) for cell in cells]
     exercises = [k for k, text in enumerate(texts) if "**Exercise.**" in text]
@@ -41,7 +43,7 @@ def test_the_tutorial_has_a_hint_and_an_answer_for_every_exercise():
         assert texts[k + 1].startswith("# Answer")
 
 
-def test_an_error_in_a_cell_is_seen(tmp_path):
+def test_an_error_in_a_cell_is_seen(tmp_path: Path) -> None:
     cell = {"cell_type": "code", "source": ["1 / 0\n"]}
     with pytest.raises(ZeroDivisionError):
         execute({"cells": [cell]}, tmp_path)

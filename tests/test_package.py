@@ -8,12 +8,13 @@ import yaml
 from packaging.version import Version
 
 import interbasis
+from command_line import Cli
 from conftest import LONG_FILES
 from interbasis.base import version
 from pages import ROOT
 
 
-def test_version(cli):
+def test_version(cli: Cli) -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert settings["project"]["dynamic"] == ["version"]
     file = ROOT / settings["tool"]["hatch"]["version"]["path"]
@@ -21,7 +22,7 @@ def test_version(cli):
     assert interbasis.__version__ == version.VERSION == cli("--version").out.strip()
 
 
-def test_the_citation_and_the_changelog_name_the_last_release_and_its_date():
+def test_the_citation_and_the_changelog_name_the_last_release_and_its_date() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     released = re.findall(r"^## \[?([\d.]+)\]? - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert released[0] == (citation["version"], citation["date-released"])
@@ -29,7 +30,7 @@ def test_the_citation_and_the_changelog_name_the_last_release_and_its_date():
     assert now == last or (now.is_devrelease and now > last)
 
 
-def test_a_release_is_told_in_thirty_lines():
+def test_a_release_is_told_in_thirty_lines() -> None:
     releases = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     assert len(releases) > 2
     for release in releases:
@@ -37,11 +38,11 @@ def test_a_release_is_told_in_thirty_lines():
         assert len(lines) <= 30, f"{lines[0]} has {len(lines)} lines; tables belong into docs/migration.md"
 
 
-def test_annotations_are_shipped():
+def test_annotations_are_shipped() -> None:
     assert files("interbasis").joinpath("py.typed").is_file()
 
 
-def test_hooks_and_hosted_ci_run_what_make_runs():
+def test_hooks_and_hosted_ci_run_what_make_runs() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     commands = (ROOT / "Makefile").read_text().replace("$(BIN)", ".venv/bin")
     assert [repo["repo"] for repo in hooks] == ["local"]
@@ -60,12 +61,12 @@ def test_hooks_and_hosted_ci_run_what_make_runs():
         assert f"Programming Language :: Python :: {python}" in classifiers
 
 
-def test_hosted_actions_are_pinned_by_commit():
+def test_hosted_actions_are_pinned_by_commit() -> None:
     workflows = [path.read_text() for path in sorted((ROOT / ".github/workflows").glob("*.yml"))]
     used = re.findall(r"uses: (?!\./)(\S+)", "\n".join(workflows))
     assert len(used) > 5
     assert [action for action in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action)] == []
 
 
-def test_the_long_files_of_the_tests_are_there():
+def test_the_long_files_of_the_tests_are_there() -> None:
     assert [name for name in LONG_FILES if not (ROOT / "tests" / name).is_file()] == []

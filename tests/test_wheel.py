@@ -11,12 +11,13 @@ from zipfile import ZipFile
 
 import pytest
 
+from command_line import Cli
 from interbasis.base.version import VERSION
 from pages import ROOT
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
@@ -24,7 +25,7 @@ def wheel(tmp_path_factory):
     return file
 
 
-def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         names = {Path(name) for name in archive.namelist()}
         (about,) = {name.parts[0] for name in names if name.parts[0].endswith(".dist-info")}
@@ -50,7 +51,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     assert sorted(needed) == sorted(requirement.partition(">=")[0] for requirement in declared)
 
 
-def test_the_wheel_works_in_a_new_environment(wheel, small_addition, cli, tmp_path):
+def test_the_wheel_works_in_a_new_environment(
+    wheel: Path, small_addition: Path, cli: Cli, tmp_path: Path
+) -> None:
     """With the dependencies that are installed here; tests/slow/test_install.py installs them, too."""
     assert cli("build", f"modadd:{small_addition}", "--basis", "pca", "--out", tmp_path / "run").code == 0
     venv.create(tmp_path / "new", with_pip=False)

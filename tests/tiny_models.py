@@ -1,16 +1,20 @@
 """A small random causal language model of every Hugging Face family, nothing in it trivially 0."""
 
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 SMALL = {"vocab_size": 23, "bos_token_id": 0, "eos_token_id": 1}
 ROTARY = {"hidden_size": 12, "intermediate_size": 18, "num_hidden_layers": 2, "pad_token_id": 0}
 GROUPED = ROTARY | {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4}
 
 
-def configs() -> dict:
+def configs() -> dict[str, Any]:
     import transformers as t
 
     neo = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "max_position_embeddings": 16}
@@ -72,7 +76,7 @@ def configs() -> dict:
     } | _relatives(t)  # fmt: skip
 
 
-def _relatives(t) -> dict:
+def _relatives(t: Any) -> dict[str, Any]:
     """Of Llama, GPT-J and Falcon, each with what is odd about it."""
     ungrouped = {k: v for k, v in (GROUPED | {"hidden_size": 16}).items() if k != "head_dim"}
     one_key = GROUPED | {"num_key_value_heads": 1}
@@ -161,7 +165,7 @@ def _relatives(t) -> dict:
     }  # fmt: skip
 
 
-def random_model(name: str, dtype: torch.dtype = torch.float64):
+def random_model(name: str, dtype: torch.dtype = torch.float64) -> "PreTrainedModel":
     """With every parameter drawn anew: gains about 1, biases and all else not small."""
     from transformers import AutoModelForCausalLM
 

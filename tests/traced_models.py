@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import interbasis
-from cases import mlp, modular_addition, normal
+from cases import Case, mlp, modular_addition, normal
 from interbasis.analysis.traces.records import Trace, TraceSettings
 from interbasis.analysis.traces.targets import TargetRequest
 from interbasis.analysis.traces.trace import trace as trace_inputs
@@ -37,7 +38,7 @@ def language_model(name: str, left_out: int = 0) -> Traced:
     return Traced(network, graph, data[0][:3], left_out)
 
 
-def from_case(case) -> Traced:
+def from_case(case: Case) -> Traced:
     inputs = case.inputs[:5]
     return Traced(case.network, interbasis.build(case.network, inputs, dtype="float64").graph, case.inputs[7])
 
@@ -51,7 +52,7 @@ def from_module(module: nn.Module, inputs: Tensor) -> Traced:
 class Encoder(nn.Module):
     """An encoder over vectors, averaged over its positions at the end."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         layer = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True)
         self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
@@ -64,7 +65,7 @@ class Encoder(nn.Module):
 class Recurrent(nn.Module):
     """An LSTM, which has no closed form, read at its last position."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.cells, self.read = nn.LSTM(3, 5, batch_first=True), nn.Linear(5, 3)
 
@@ -111,7 +112,7 @@ def family(name: str) -> Traced:
 
 
 @cache
-def traced(name: str, target: TargetRequest | None = None, **settings) -> Trace:
+def traced(name: str, target: TargetRequest | None = None, **settings: Any) -> Trace:
     case = family(name)
     chosen = TraceSettings(**{"checks": 0, "effect_points": 0, **settings})
     return trace_inputs(case.network, case.graph, case.sample, target, settings=chosen)

@@ -3,10 +3,12 @@
 import copy
 import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import interbasis
 from cases import normal
@@ -17,6 +19,8 @@ from interbasis.analysis.feature_matching import correlations, layer_overlaps, m
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.network.network import Network
+from interbasis.run.run import Run
 from interbasis.show.result_tables import comparison_tables
 from interbasis.show.viewer.matching import matches
 
@@ -27,19 +31,21 @@ def mlp() -> nn.Sequential:
 
 
 @pytest.fixture(scope="module")
-def inputs():
+def inputs() -> Tensor:
     return normal(300, 7, seed=1) @ normal(7, 7, seed=2)
 
 
 @pytest.fixture(scope="module")
-def three(inputs):
+def three(inputs: Tensor) -> tuple[Network, list[InteractionGraph]]:
     network = from_torch(mlp())
     return network, [build(network, inputs, basis=basis).graph for basis in ("lib", "pca", "neuron")]
 
 
 @pytest.mark.parametrize("other", [1, 2])
 @pytest.mark.parametrize("k", [0, 1])
-def test_overlaps_are_correlations_over_the_data(three, inputs, k, other):
+def test_overlaps_are_correlations_over_the_data(
+    three: tuple[Network, list[InteractionGraph]], inputs: Tensor, k: int, other: int
+) -> None:
     network, graphs = three
     activations = network.activations(inputs)[k].double()
     a, b = (graph.layers[k] for graph in (graphs[0], graphs[other]))
@@ -69,7 +75,7 @@ def rearranged(graph: InteractionGraph, order: torch.Tensor, name: str) -> Inter
     )
 
 
-def test_features_in_another_order_are_found_again(three):
+def test_features_in_another_order_are_found_again(three: tuple[Network, list[InteractionGraph]]) -> None:
     _, (lib, _, _) = three
     order = torch.randperm(lib.layers[1].features - 1, generator=torch.Generator().manual_seed(3))
     found = match(lib, rearranged(lib, order, "other weights"))["linear.1"]
@@ -78,7 +84,9 @@ def test_features_in_another_order_are_found_again(three):
     assert found.chance < 0.8
 
 
-def test_cosines_in_the_metric_of_either(three, inputs):
+def test_cosines_in_the_metric_of_either(
+    three: tuple[Network, list[InteractionGraph]], inputs: Tensor
+) -> None:
     """The formula against directions and metrics written out."""
     _, (lib, pca, _) = three
     stranger = replace(pca, provenance=pca.provenance.model_copy(update={"model_fingerprint": "other"}))
@@ -93,7 +101,7 @@ def test_cosines_in_the_metric_of_either(three, inputs):
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory, inputs):
+def saved(tmp_path_factory: pytest.TempPathFactory, inputs: Tensor) -> tuple[Any, dict[str, Run]]:
     """Runs of a model, of one whose weights moved a little, and of one with hidden units in another order."""
     folder = tmp_path_factory.mktemp("runs")
     base = mlp()
@@ -115,7 +123,9 @@ def saved(tmp_path_factory, inputs):
     return folder, runs
 
 
-def test_a_model_that_moved_a_little_shares_features_edges_and_modules(saved):
+def test_a_model_that_moved_a_little_shares_features_edges_and_modules(
+    saved: tuple[Any, dict[str, Run]],
+) -> None:
     folder, _ = saved
     compared = compare(folder / "base", folder / "near")
     assert (compared.same_model, compared.same_data, compared.matched_by) == (False, True, "directions")
@@ -135,7 +145,9 @@ def test_a_model_that_moved_a_little_shares_features_edges_and_modules(saved):
     assert "Without ablation: cross-entropy" in text
 
 
-def test_two_models_with_nothing_in_common_but_the_data(saved, inputs):
+def test_two_models_with_nothing_in_common_but_the_data(
+    saved: tuple[Any, dict[str, Run]], inputs: Tensor
+) -> None:
     """Hidden units in another order: the same features, which only activations can tell."""
     folder, runs = saved
     by_directions = compare(folder / "base", folder / "twin").layers["linear.1"].match
@@ -149,7 +161,7 @@ def test_two_models_with_nothing_in_common_but_the_data(saved, inputs):
     assert compared.module_agreement == pytest.approx(1)
 
 
-def test_other_shapes_are_refused(saved, inputs, tmp_path):
+def test_other_shapes_are_refused(saved: tuple[Any, dict[str, Run]], inputs: Tensor, tmp_path: Path) -> None:
     folder, _ = saved
     torch.manual_seed(0)
     wider = nn.Sequential(nn.Linear(7, 8), nn.ReLU(), nn.Linear(8, 4)).double()

@@ -7,7 +7,9 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from safetensors.torch import save_file
 
 import interbasis
 import interbasis_studies.cli
+from command_line import Cli
 from interbasis.analysis.summary import summarise
 from interbasis.cli import app, command_groups
 from interbasis.graph.store import load
@@ -23,7 +26,7 @@ from interbasis.show.result_tables import summary_tables
 from interbasis_studies.training.modadd import Recipe, initial_weights
 
 
-def test_build_writes_a_run_and_show_reads_it(cli, small_addition, tmp_path):
+def test_build_writes_a_run_and_show_reads_it(cli: Cli, small_addition: Path, tmp_path: Path) -> None:
     code, out, err = cli("build", f"modadd:{small_addition}", "--basis", "lib", "--out", tmp_path / "run")
     assert (code, err) == (0, "")
     assert "attn_in.0 → mlp_in.0" in out
@@ -36,7 +39,7 @@ def test_build_writes_a_run_and_show_reads_it(cli, small_addition, tmp_path):
 
 
 @pytest.mark.parametrize("basis", ["lib", "gib", "pca", "neuron", "random"])
-def test_json_is_for_machines(cli, small_addition, tmp_path, basis):
+def test_json_is_for_machines(cli: Cli, small_addition: Path, tmp_path: Path, basis: str) -> None:
     arguments = ["build", f"modadd:{small_addition}", "--basis", basis, "--out", tmp_path / "run", "--json"]
     group = "positions" if basis == "pca" else "4"
     summary = cli(*arguments, "--edge-method", "exact", "--edge-group", group).json
@@ -51,14 +54,16 @@ def test_json_is_for_machines(cli, small_addition, tmp_path, basis):
     assert cli("show", tmp_path / "run", "--json").json == summary
 
 
-def test_the_number_of_edges_that_carry_a_share_is_the_smallest(cli, small_addition, tmp_path):
+def test_the_number_of_edges_that_carry_a_share_is_the_smallest(
+    cli: Cli, small_addition: Path, tmp_path: Path
+) -> None:
     built = cli("build", f"modadd:{small_addition}", "--out", tmp_path / "run", "--json").json
     edges = load(tmp_path / "run").edges[1][1:, 1:].square().flatten().sort(descending=True).values
     count = built["sections"]["mlp_in.0"]["edges_for_90_percent"]
     assert edges[:count].sum() >= 0.9 * edges.sum() > edges[: count - 1].sum()
 
 
-def test_a_summary_of_nothing_counts_nothing(tmp_path):
+def test_a_summary_of_nothing_counts_nothing(tmp_path: Path) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
     module[0].weight.data.zero_()
     graph = interbasis.build(
@@ -88,7 +93,9 @@ def test_a_summary_of_nothing_counts_nothing(tmp_path):
         (["shwo", "OUT"], "shwo"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(cli, small_addition, tmp_path, arguments, message):
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    cli: Cli, small_addition: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
     places = {"OUT": str(tmp_path / "run"), "CHECKPOINT": f"modadd:{small_addition}"}
     code, out, err = cli(*(places.get(argument, argument) for argument in arguments))
     assert code == 2
@@ -98,7 +105,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(cli, small_addition, tmp_path
     assert not (tmp_path / "run").exists()
 
 
-def test_checkpoints_that_are_none_are_refused(cli, tmp_path):
+def test_checkpoints_that_are_none_are_refused(cli: Cli, tmp_path: Path) -> None:
     text = tmp_path / "text.safetensors"
     text.write_text("not a checkpoint")
     code, _, err = cli("build", f"modadd:{text}", "--out", tmp_path / "run")
@@ -118,10 +125,10 @@ def test_checkpoints_that_are_none_are_refused(cli, tmp_path):
     weights = initial_weights(Recipe(p=11, width=16, heads=2, hidden=24))
     save_file(weights | {"blocks.0.mlp.b_in": torch.zeros(7)}, other)
     code, _, err = cli("build", f"modadd:{other}", "--out", tmp_path / "run")
-    assert (code, "blocks.0.mlp.b_in has shape [7], expected [24]" in err) == (2, True)
+    assert (code, "b_in has shape [7], expected [24]" in err) == (2, True)
 
 
-def test_a_run_is_not_overwritten_unless_asked(cli, small_addition, tmp_path):
+def test_a_run_is_not_overwritten_unless_asked(cli: Cli, small_addition: Path, tmp_path: Path) -> None:
     arguments = ["build", f"modadd:{small_addition}", "--out", tmp_path / "run"]
     assert cli(*arguments).code == 0
     code, _, err = cli(*arguments, "--basis", "pca")
@@ -131,13 +138,15 @@ def test_a_run_is_not_overwritten_unless_asked(cli, small_addition, tmp_path):
     assert load(tmp_path / "run").config.basis == "pca"
 
 
-def test_foreign_folders_are_refused_before_the_work_begins(cli, small_addition, tmp_path):
+def test_foreign_folders_are_refused_before_the_work_begins(
+    cli: Cli, small_addition: Path, tmp_path: Path
+) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     code, _, err = cli("build", f"modadd:{small_addition}", "--out", tmp_path, "--overwrite")
     assert (code, "nothing was written there" in err) == (2, True)
 
 
-def test_the_installed_command_and_the_lazy_surface():
+def test_the_installed_command_and_the_lazy_surface() -> None:
     found = subprocess.run(
         [sys.executable, "-m", "interbasis", "--help"], capture_output=True, text=True, check=True
     )
@@ -163,7 +172,7 @@ def documented(package: str, name: str) -> dict[str, str]:
     return {f"{name} {word}": inspect.getdoc(function) for word, function in inner.items()}
 
 
-def test_the_help_lists_every_command_in_groups_with_its_first_line(cli):
+def test_the_help_lists_every_command_in_groups_with_its_first_line(cli: Cli) -> None:
     shown = " ".join(cli("--help").out.replace("│", " ").split())
     for package, title, commands in command_groups():
         assert f"─ {title} ─" in shown
@@ -182,8 +191,8 @@ def test_the_help_lists_every_command_in_groups_with_its_first_line(cli):
 
 
 def test_quiet_prints_the_result_alone_and_verbose_where_time_and_files_went(
-    cli, small_addition, tmp_path, monkeypatch
-):
+    cli: Cli, small_addition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("command_line.SECONDS_BETWEEN_LINES", 0.0)
     build = ["build", f"modadd:{small_addition}", "--basis", "pca", "--out"]
     plain, quiet, verbose = (
@@ -200,14 +209,16 @@ def test_quiet_prints_the_result_alone_and_verbose_where_time_and_files_went(
     assert cli("show", tmp_path / "plain").err == ""  # what was asked for once is not kept
 
 
-def test_the_traceback_of_an_error_is_for_verbose(cli, tmp_path):
+def test_the_traceback_of_an_error_is_for_verbose(cli: Cli, tmp_path: Path) -> None:
     assert cli("show", tmp_path).err.startswith("error: ")
     told = cli("show", tmp_path, "-v").err
     assert "Traceback" in told
     assert told.splitlines()[-1] == cli("show", tmp_path).err.rstrip("\n")
 
 
-def test_completion_is_installed_for_every_command_and_option(cli, tmp_path, monkeypatch):
+def test_completion_is_installed_for_every_command_and_option(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     ended = cli("--install-completion", "--shell", "bash")
     assert ended.code == 0
@@ -218,8 +229,10 @@ def test_completion_is_installed_for_every_command_and_option(cli, tmp_path, mon
     assert (found.stdout, found.stderr) == ("ablate\n", "")
 
 
-def test_ctrl_c_says_that_the_same_command_resumes(cli, small_addition, tmp_path, monkeypatch):
-    def interrupted(*args, **options):
+def test_ctrl_c_says_that_the_same_command_resumes(
+    cli: Cli, small_addition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("interbasis.run.named_build.build_by_name", interrupted)
@@ -248,13 +261,15 @@ def examples() -> list[str]:
 
 
 @pytest.mark.parametrize("example", examples())
-def test_the_examples_of_the_help_are_understood(example):
+def test_the_examples_of_the_help_are_understood(example: str) -> None:
     command, bound, _ = app.parse_args(shlex.split(example), exit_on_error=False, print_error=False)
     assert command.__name__ in example.split()[:2]
     assert bound.arguments or command.__name__ == "doctor"
 
 
-def test_examples_that_are_cheap_work_and_print_one_document(cli, small_addition, tmp_path, monkeypatch):
+def test_examples_that_are_cheap_work_and_print_one_document(
+    cli: Cli, small_addition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for basis in ("lib", "pca"):
         assert cli("build", f"modadd:{small_addition}", "--basis", basis, "--out", f"runs/{basis}").code == 0
@@ -270,7 +285,7 @@ def test_examples_that_are_cheap_work_and_print_one_document(cli, small_addition
     assert again[0] == again[1]  # named by their content: bit for bit
 
 
-def test_exit_codes(small_addition, tmp_path):
+def test_exit_codes(small_addition: Path, tmp_path: Path) -> None:
     code = "import sys, interbasis.lib.build as p, interbasis.cli as c\n"
     code += "def fail(*a, **k): raise {}\np.build = fail\nc.main(sys.argv[1:])"
     arguments = ["build", f"modadd:{small_addition}", "--out", str(tmp_path / "run")]
@@ -283,7 +298,7 @@ def test_exit_codes(small_addition, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_reader_that_has_had_enough_is_no_traceback(small_addition, tmp_path):
+def test_a_reader_that_has_had_enough_is_no_traceback(small_addition: Path, tmp_path: Path) -> None:
     interbasis.build(interbasis.modadd.load(small_addition), interbasis.modadd.pairs(11).inputs).save(
         tmp_path / "r"
     )
@@ -297,7 +312,9 @@ def test_a_reader_that_has_had_enough_is_no_traceback(small_addition, tmp_path):
     assert process.wait() == 141
 
 
-def test_progress_with_the_time_left_on_a_terminal_alone(capsys, monkeypatch):
+def test_progress_with_the_time_left_on_a_terminal_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from interbasis.base.progress import progress_bar
 
     for terminal in (False, True):
@@ -311,11 +328,13 @@ def test_progress_with_the_time_left_on_a_terminal_alone(capsys, monkeypatch):
         assert ("edges" in shown.err and "2/4" in shown.err and "·" in shown.err) == terminal
 
 
-def test_progress_in_a_log_file_is_a_line_every_half_minute(capsys, monkeypatch):
+def test_progress_in_a_log_file_is_a_line_every_half_minute(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from interbasis.base import progress
 
     seconds = iter([0.0, 10.0, 31.0, 40.0, 62.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
     with progress.progress_bar() as advance:
         for done in (1, 2, 3, 4):
@@ -326,11 +345,13 @@ def test_progress_in_a_log_file_is_a_line_every_half_minute(capsys, monkeypatch)
     assert lines == ["edges: 2,000 of 4,000 (50%)", "edges: 4,000 of 4,000 (100%)"]
 
 
-def test_training_shows_steps_per_second_on_a_terminal(capsys, monkeypatch):
+def test_training_shows_steps_per_second_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from interbasis_studies.cli import train
 
     seconds = iter([10.0, 12.0])
-    monkeypatch.setattr(train.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
     line = train._Line(shown=True)
     line(250, 1000, 2.0, 0.5)
     line(500, 1000, 1.0, 0.75)

@@ -1,9 +1,12 @@
 """Two seeds, each trained, built, ablated and cut into modules by commands, and compared by one."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 
+from command_line import Cli
 from interbasis import open_run
 from interbasis.data.modadd import split
 from interbasis.graph.named_models import open_model
@@ -12,7 +15,7 @@ TRAINING = ("--modulus", 7, "--fraction", 0.6, "--steps", 60)
 
 
 @pytest.fixture(scope="module")
-def seeds(cli, tmp_path_factory):
+def seeds(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[Any]]:
     """Folder with the runs 0 and 1, and what their trainings printed."""
     folder, trained = tmp_path_factory.mktemp("seeds"), []
     for seed in (0, 1):
@@ -24,7 +27,7 @@ def seeds(cli, tmp_path_factory):
     return folder, trained
 
 
-def test_data_are_the_pairs_a_model_was_trained_on(seeds):
+def test_data_are_the_pairs_a_model_was_trained_on(seeds: tuple[Any, list[Any]]) -> None:
     folder, trained = seeds
     model = open_model(f"modadd:{folder}/0.safetensors")
     assert trained[0]["recipe"]["fraction"] == 0.6
@@ -32,7 +35,7 @@ def test_data_are_the_pairs_a_model_was_trained_on(seeds):
     assert [len(model.open_data(split=split)) for split in ("train", "test")] == [29, 20]
 
 
-def test_two_trained_seeds(cli, seeds):
+def test_two_trained_seeds(cli: Cli, seeds: tuple[Any, list[Any]]) -> None:
     folder, trained = seeds
     runs = [open_run(folder / str(seed)) for seed in (0, 1)]
     data = "modadd,p=7,fraction=0.6"

@@ -8,6 +8,7 @@ from shutil import copytree
 
 import pytest
 
+from command_line import Cli
 from interbasis import InterbasisError
 from interbasis.base.messages import logger, printable
 from interbasis.graph.store import load
@@ -19,7 +20,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud
 
 
 @pytest.fixture(scope="module")
-def clean_run(tmp_path_factory, cli) -> Path:
+def clean_run(tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> Path:
     run = tmp_path_factory.mktemp("names") / "run"
     arguments = ("modadd", "--data", "modadd,samples=64", "--layers", "mlp_in.0,unembed,output")
     assert cli("build", *arguments, "--out", run).code == 0
@@ -35,7 +36,7 @@ def clean_run(tmp_path_factory, cli) -> Path:
 
 
 @pytest.fixture
-def hostile_run(clean_run, tmp_path) -> Path:
+def hostile_run(clean_run: Path, tmp_path: Path) -> Path:
     """The same run, as a stranger gives it: names of layers, model and labels hold control characters."""
     run = copytree(clean_run, tmp_path / "run")
     for path in run.rglob("*.json"):
@@ -65,7 +66,13 @@ def _hostile_name(key: str, value: object) -> object:
     "command",
     [("show",), ("modules",), ("compare",), ("report", "--out", "out"), ("figures", "--out", "out")],
 )
-def test_tables_and_messages_hold_no_control_characters(cli, hostile_run, tmp_path, monkeypatch, command):
+def test_tables_and_messages_hold_no_control_characters(
+    cli: Cli,
+    hostile_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+) -> None:
     monkeypatch.chdir(tmp_path)
     runs = [hostile_run, hostile_run] if command[0] == "compare" else [hostile_run]
     ended = cli(command[0], *runs, *command[1:])
@@ -79,14 +86,14 @@ def test_tables_and_messages_hold_no_control_characters(cli, hostile_run, tmp_pa
         assert as_json.json
 
 
-def test_results_of_stages_hold_none(cli, hostile_run):
+def test_results_of_stages_hold_none(cli: Cli, hostile_run: Path) -> None:
     for command in (("ablate",), ("trace", "--sample", "0"), ("features", "--top", "2")):
         ended = cli(command[0], hostile_run, *command[1:], "--model", "modadd", "--data", "modadd,samples=64")
         assert CONTROL.search(ended.out + ended.err) is None
         assert "Traceback" not in ended.err
 
 
-def test_errors_hold_none(cli, hostile_run):
+def test_errors_hold_none(cli: Cli, hostile_run: Path) -> None:
     config = hostile_run / "config.json"
     values = json.loads(config.read_text())
     for name, value in (
@@ -103,11 +110,11 @@ def test_errors_hold_none(cli, hostile_run):
         assert CONTROL.search(str(caught.value)) is None
 
 
-def test_a_graph_shows_its_layers_without_them(hostile_run):
+def test_a_graph_shows_its_layers_without_them(hostile_run: Path) -> None:
     assert CONTROL.search(repr(load(hostile_run))) is None
 
 
-def test_log_records_hold_none(caplog):
+def test_log_records_hold_none(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "interbasis"):
         logger.info(f"resuming {HOSTILE}")
         logger.info("resuming %s", HOSTILE)
@@ -115,7 +122,7 @@ def test_log_records_hold_none(caplog):
     assert all(CONTROL.search(message) is None for message in caplog.messages)
 
 
-def test_progress_holds_none(capsys):
+def test_progress_holds_none(capsys: pytest.CaptureFixture[str]) -> None:
     from interbasis.base.progress import progress_bar
 
     with progress_bar(True) as advance:
@@ -125,13 +132,15 @@ def test_progress_holds_none(capsys):
     assert r"[red]\x1b]52" in shown
 
 
-def test_printable_leaves_text_as_it_is():
+def test_printable_leaves_text_as_it_is() -> None:
     text = "Ê² of café, 日本語, 🙂\u200d, tab\tand\nlines"
     assert printable(text) == text
     assert printable("a\x1b\x9b\u202e\ud800") == r"a\x1b\x9b\u202e\ud800"
 
 
-def test_half_a_surrogate_pair_in_the_name_of_a_layer_leaves_json_valid(cli, clean_run, tmp_path):
+def test_half_a_surrogate_pair_in_the_name_of_a_layer_leaves_json_valid(
+    cli: Cli, clean_run: Path, tmp_path: Path
+) -> None:
     run = copytree(clean_run, tmp_path / "run")
     config = run / "config.json"
     config.write_text(config.read_text().replace("unembed", "un\\ud800embed"))

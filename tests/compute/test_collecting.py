@@ -9,9 +9,9 @@ import pytest
 from interbasis.base.memory import collecting_later
 
 
-def test_unused_objects_are_looked_for_afterwards():
+def test_unused_objects_are_looked_for_afterwards() -> None:
     @collecting_later()
-    def fail():
+    def fail() -> None:
         with collecting_later():
             pass
         assert not gc.isenabled(), "the inner one leaves it as it was"
@@ -23,7 +23,7 @@ def test_unused_objects_are_looked_for_afterwards():
     assert gc.isenabled()
 
 
-def test_a_command_ends_without_looking_for_them():
+def test_a_command_ends_without_looking_for_them() -> None:
     """When Python ends, what is still there is set aside; what was registered first is called last."""
     script = (
         "import atexit, gc\n"

@@ -1,6 +1,8 @@
 """The Hugging Face Hub, within reach and out of it."""
 
 import socket
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ from tiny_models import random_model, tokens
 
 
 @pytest.fixture
-def closed_port():
+def closed_port() -> Iterator[str]:
     """An address of this machine where nobody answers."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -22,8 +24,8 @@ def closed_port():
 
 
 def test_a_hub_id_without_a_network_is_refused_at_once_or_read_from_the_cache(
-    tmp_path, monkeypatch, closed_port
-):
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_port: str
+) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
@@ -44,7 +46,9 @@ def test_a_hub_id_without_a_network_is_refused_at_once_or_read_from_the_cache(
         assert (network(tokens()) - model(tokens()).logits).abs().max() <= 1e-4
 
 
-def test_the_hub_is_within_reach_where_something_answers(monkeypatch, closed_port):
+def test_the_hub_is_within_reach_where_something_answers(
+    monkeypatch: pytest.MonkeyPatch, closed_port: str
+) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)

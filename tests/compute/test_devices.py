@@ -1,9 +1,12 @@
 """Nothing is made on the CPU while a network computes elsewhere (other_device.py stands for a GPU)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import interbasis
 from cases import CASES as SHARED_CASES
@@ -14,17 +17,18 @@ from interbasis.base.devices import torch_device
 from interbasis.base.errors import InterbasisError
 from interbasis.models.residual import Residual
 from interbasis.models.residual import network as residual_network
+from interbasis.network.network import Network
 from other_device import DEVICE, NoFloat64Error, OtherDevice, StrayTensorError
 from tiny_models import random_model, tokens
 
 
-def mlp():
+def mlp() -> tuple[Network, Tensor]:
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.GELU(), torch.nn.Linear(7, 3))
     return interbasis.from_torch(module), torch.randn(20, 5)
 
 
-def convolution():
+def convolution() -> tuple[Network, Tensor]:
     torch.manual_seed(0)
     module = Residual(channels=2, size=6, widths=(3, 4), classes=3).eval()
     return residual_network(module), torch.randn(6, 2 * 36)
@@ -42,7 +46,7 @@ CASES = {
     ("name", "settings"),
     [("mlp", {}), ("gpt2", {"edge_group": 4}), ("rotary", {}), ("convolution", {"edge_group": 4})],
 )
-def test_a_build_on_another_device_is_the_same(name, settings):
+def test_a_build_on_another_device_is_the_same(name: str, settings: dict[str, Any]) -> None:
     network, data = CASES[name]()
     wanted = interbasis.build(network, data, dtype="float64", **settings).graph
     with OtherDevice() as mode:
@@ -55,7 +59,7 @@ def test_a_build_on_another_device_is_the_same(name, settings):
 
 
 @pytest.mark.parametrize("name", ["mlp", "gpt2", "convolution"])
-def test_an_ablation_on_another_device_is_the_same(name):
+def test_an_ablation_on_another_device_is_the_same(name: str) -> None:
     network, data = CASES[name]()
     network = network.double()
     data = data if data.ndim == 2 and not data.is_floating_point() else data.double()
@@ -74,12 +78,12 @@ def test_an_ablation_on_another_device_is_the_same(name):
 
 
 @pytest.fixture
-def without_float64(monkeypatch):
+def without_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other device is one of those that have no float64."""
     monkeypatch.setattr(devices, "WITHOUT_FLOAT64", {DEVICE.type})
 
 
-def pooled():
+def pooled() -> tuple[Network, Tensor]:
     torch.manual_seed(0)
     head = torch.nn.Flatten(), torch.nn.Linear(12, 3)
     module = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2), *head)
@@ -87,7 +91,7 @@ def pooled():
     return interbasis.from_torch(module, data[:2]), data
 
 
-def general():
+def general() -> tuple[Network, Tensor]:
     return SHARED_CASES["general"]().network, SHARED_CASES["general"]().inputs.float()
 
 
@@ -108,7 +112,9 @@ FLOAT32 = [
 
 @pytest.mark.usefixtures("without_float64")
 @pytest.mark.parametrize(("case", "settings"), FLOAT32)
-def test_a_build_on_a_device_without_float64(case, settings):
+def test_a_build_on_a_device_without_float64(
+    case: Callable[[], tuple[Network, Tensor]], settings: dict[str, Any]
+) -> None:
     """Its sums are float64 on the CPU; those of a batch are float32, as products are on the CPU."""
     network, data = case()
     settings = settings | {"dtype": "float32"}
@@ -145,7 +151,9 @@ STAGES = [
 
 @pytest.mark.usefixtures("without_float64")
 @pytest.mark.parametrize(("case", "stage", "settings"), STAGES)
-def test_stages_on_a_device_without_float64(case, stage, settings):
+def test_stages_on_a_device_without_float64(
+    case: Callable[[], tuple[Network, Tensor]], stage: str, settings: dict[str, Any]
+) -> None:
     network, data = case()
     labels = network(data).argmax(-1)
     graph = interbasis.build(network, data, dtype="float32", edge_group=4).graph
@@ -175,23 +183,23 @@ def differences(one: object, other: object, where: str) -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("without_float64")
-def test_float64_on_a_device_that_has_none_is_refused():
+def test_float64_on_a_device_that_has_none_is_refused() -> None:
     network, data = mlp()
     with OtherDevice(float64=False):
         for dtype in ("float64", None):
-            with pytest.raises(InterbasisError, match="the device meta has no float64, in which the network"):
+            with pytest.raises(InterbasisError, match=r"meta has no float64.*the network"):
                 interbasis.build(network, data, dtype=dtype, device=str(DEVICE))
         graph = interbasis.build(network, data).graph
-        with pytest.raises(InterbasisError, match=r"build in float32 \(--dtype float32\), or choose"):
+        with pytest.raises(InterbasisError, match=r"\(--dtype float32\), or choose"):
             interbasis.open_run(graph, network, data).on(str(DEVICE))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_float64", "small_chunks")
-def test_sums_are_taken_up_again_beside_a_device_without_float64(tmp_path):
+def test_sums_are_taken_up_again_beside_a_device_without_float64(tmp_path: Path) -> None:
     network, data = CASES["gpt2"]()
     network = network.between(["attn_in.0", "ln2.0", "ln2_out.0", "mlp_in.0"])
-    settings = {"dtype": "float32", "device": str(DEVICE)}
+    settings: dict[str, Any] = {"dtype": "float32", "device": str(DEVICE)}
     with OtherDevice(float64=False):
         wanted = interbasis.build(network, data, **settings).graph
         found, kills = build_with_kills(network, data, tmp_path / "run", **settings)
@@ -199,7 +207,7 @@ def test_sums_are_taken_up_again_beside_a_device_without_float64(tmp_path):
     assert_same_graph(wanted, found)
 
 
-def test_a_float64_tensor_is_seen():
+def test_a_float64_tensor_is_seen() -> None:
     with OtherDevice(float64=False):
         there = torch.ones(3, device=DEVICE)
         assert there.cpu().double().dtype == torch.float64
@@ -212,7 +220,7 @@ def test_a_float64_tensor_is_seen():
                 wrong()
 
 
-def test_a_stray_tensor_is_seen():
+def test_a_stray_tensor_is_seen() -> None:
     with OtherDevice():
         there = torch.ones(3, device=DEVICE)
         assert (there + there).cpu().tolist() == [2, 2, 2]
@@ -221,9 +229,9 @@ def test_a_stray_tensor_is_seen():
             there + torch.ones(3)
 
 
-def test_devices_by_name():
+def test_devices_by_name() -> None:
     assert torch_device("cpu").type == "cpu"
-    with pytest.raises(InterbasisError, match="expected a device that this machine has"):
+    with pytest.raises(InterbasisError, match="device that this machine has"):
         torch_device("nonsense")
-    with pytest.raises(InterbasisError, match=r"\(cpu, cuda, cuda:1, mps\), received 'mps'"):
+    with pytest.raises(InterbasisError, match=r"\(cpu, cuda, cuda:1, mps\).*'mps'"):
         torch_device("mps")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,7 +23,7 @@ Command = Callable[[Path], list[str]]
 
 
 @pytest.fixture(autouse=True)
-def one_thread_and_every_state_kept(monkeypatch):
+def one_thread_and_every_state_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("INTERBASIS_SAVE_EVERY", "0")
     before = torch.get_num_threads()
@@ -47,7 +47,7 @@ def here(arguments: list[str]) -> None:
     assert ended.code == 0, ended.err
 
 
-def start(arguments: list[str]) -> subprocess.Popen:
+def start(arguments: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "interbasis", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -64,7 +64,7 @@ def files(run: Path) -> dict[Path, int]:
     return found
 
 
-def watch(process: subprocess.Popen, run: Path, writes: float) -> int:
+def watch(process: subprocess.Popen[bytes], run: Path, writes: float) -> int:
     """Wait until a process has been seen to write so often, or has ended; how often that was."""
     before, seen = files(run), 0
     while process.poll() is None and seen < writes:
@@ -99,9 +99,11 @@ def kill(command: list[str], run: Path, writes: float, rng: random.Random) -> st
     return "within the work" if seen else "before any work was kept"
 
 
-def killed(commands: list[Command], run: Path, kills: list[int], writes: list[int], seed: int) -> Counter:
+def killed(
+    commands: list[Command], run: Path, kills: list[int], writes: list[int], seed: int
+) -> Counter[str]:
     """Every command until it has been killed so often, spread over its writes, and then to its end."""
-    rng, found = random.Random(seed), Counter()
+    rng, found = random.Random(seed), Counter[str]()
     owed = 0
     for command, wanted, most in zip(commands, kills, writes, strict=True):
         arguments, owed, ended = command(run), owed + wanted, False
@@ -138,7 +140,7 @@ def small_model(folder: Path) -> str:
     return f"modadd:{folder}/small.safetensors"
 
 
-def test_a_kill_in_every_command(tmp_path):
+def test_a_kill_in_every_command(tmp_path: Path) -> None:
     commands = chain(
         small_model(tmp_path), "--edge-group", "8", ablate=("--edges", "--nodes", "--tolerance", "1")
     )
@@ -170,13 +172,17 @@ def survives(tmp_path: Path, commands: list[Command], report: Callable[[str], No
 
 
 @pytest.mark.slow
-def test_twenty_kills_of_modular_addition(tmp_path, record_property):
+def test_twenty_kills_of_modular_addition(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     commands = chain("modadd", ablate=("--edges", "--nodes", "--data", "modadd,samples=500"))
     survives(tmp_path, commands, lambda text: record_property("kills", text) or print(text))
 
 
 @pytest.mark.slow
-def test_twenty_kills_of_a_language_model(tmp_path, shared, record_property):
+def test_twenty_kills_of_a_language_model(
+    tmp_path: Path, shared: Path, record_property: Callable[[str, object], None]
+) -> None:
     folder = shared / "tinystories-gpt-280k"
     data = f"tokens:{folder}/tokens_train.uint16,context=32,samples=10"
     commands = chain(f"hf:{folder},blocks=1-1", "--data", data, "--edge-group", "8")

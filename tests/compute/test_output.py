@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from command_line import Cli
 from interbasis.base.output import is_out_of_memory
 from interbasis.cli import main
 
@@ -20,19 +21,21 @@ def interbasis(*arguments: object, shell: str = "") -> subprocess.CompletedProce
 
 
 @pytest.fixture(scope="module")
-def command(small_addition) -> list[str]:
+def command(small_addition: Path) -> list[str]:
     return ["build", f"modadd:{small_addition}", "--out"]
 
 
 @pytest.mark.parametrize("shell", ["2>&-", "2>/dev/full", "<&- >&- 2>&-"])
-def test_closed_and_full_streams_do_not_keep_a_command_from_its_work(tmp_path, command, shell):
+def test_closed_and_full_streams_do_not_keep_a_command_from_its_work(
+    tmp_path: Path, command: list[str], shell: str
+) -> None:
     ended = interbasis(*command, tmp_path / "run", "--verbose", shell=shell)
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "run/config.json").is_file()
     assert (b"samples" in ended.stdout) == (">&-" not in shell.removeprefix("2>&-"))
 
 
-def test_a_result_that_cannot_be_printed_is_one_sentence(tmp_path, command):
+def test_a_result_that_cannot_be_printed_is_one_sentence(tmp_path: Path, command: list[str]) -> None:
     ended = interbasis(*command, tmp_path / "run", shell="> /dev/full")
     assert ended.returncode == 2
     assert ended.stderr == (
@@ -47,8 +50,13 @@ def test_a_result_that_cannot_be_printed_is_one_sentence(tmp_path, command):
     ("encoding", "expected"), [("ascii", "90 % of E2"), ("latin-1", "90 % of Ê²"), ("cp1252", "90 % of Ê²")]
 )
 def test_terminals_without_unicode_show_what_they_can(
-    cli, tmp_path, command, monkeypatch, encoding, expected
-):
+    cli: Cli,
+    tmp_path: Path,
+    command: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    encoding: str,
+    expected: str,
+) -> None:
     assert cli(*command, tmp_path / "run").code == 0
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding) for _ in range(2))
     monkeypatch.setattr(sys, "stdout", out)
@@ -64,7 +72,7 @@ def test_terminals_without_unicode_show_what_they_can(
     assert "no/run/" in err.buffer.getvalue().decode(encoding)
 
 
-def test_memory_that_is_too_small_for_pytorch_is_one_sentence(tmp_path, command):
+def test_memory_that_is_too_small_for_pytorch_is_one_sentence(tmp_path: Path, command: list[str]) -> None:
     for limit in (350_000, 420_000):  # kilobytes; beyond them PyTorch raises, or ends the process
         words = " ".join([sys.executable, "-m", "interbasis", *command, str(tmp_path / "run")])
         variables = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -88,7 +96,7 @@ main(sys.argv[1:])
 """
 
 
-def test_memory_that_runs_out_in_the_work_is_one_sentence(tmp_path):
+def test_memory_that_runs_out_in_the_work_is_one_sentence(tmp_path: Path) -> None:
     if not Path("/proc/self/statm").exists():
         pytest.skip("requires /proc")
     ended = subprocess.run(
@@ -111,5 +119,5 @@ def test_memory_that_runs_out_in_the_work_is_one_sentence(tmp_path):
         (RuntimeError("shapes do not match"), False),
     ],
 )
-def test_errors_that_say_that_memory_ran_out_are_recognised(error, expected):
+def test_errors_that_say_that_memory_ran_out_are_recognised(error: Exception, expected: bool) -> None:
     assert is_out_of_memory(error) is expected

@@ -67,7 +67,7 @@ def told_to_end(process: subprocess.Popen[str], *others: int) -> str:
 
 
 @pytest.mark.parametrize("wait", WAITS)
-def test_a_process_that_waits_within_the_library_says_its_sentence(wait):
+def test_a_process_that_waits_within_the_library_says_its_sentence(wait: str) -> None:
     process = started(LISTEN + WAITS[wait])
     line = process.stdout.readline().split()
     time.sleep(SECONDS_IN_THE_LIBRARY)
@@ -75,7 +75,7 @@ def test_a_process_that_waits_within_the_library_says_its_sentence(wait):
     assert process.returncode == 128 + signal.SIGTERM
 
 
-def test_a_process_that_says_why_it_ends_says_nothing_else_and_ends():
+def test_a_process_that_says_why_it_ends_says_nothing_else_and_ends() -> None:
     script = LISTEN + (
         "import interbasis.compute.signals as signals, sys, time; signals.SECONDS_TO_END = 0.5\n"
         "disable_end_notice(); print('says', flush=True)\n"
@@ -87,7 +87,7 @@ def test_a_process_that_says_why_it_ends_says_nothing_else_and_ends():
     assert process.returncode == 128 + signal.SIGTERM
 
 
-def test_a_process_that_was_told_to_end_says_nothing_of_its_own():
+def test_a_process_that_was_told_to_end_says_nothing_of_its_own() -> None:
     """Its own sentence comes while the other is being said."""
     script = LISTEN + (
         "import interbasis.compute.signals as signals, os, signal, sys, time\n"
@@ -101,7 +101,7 @@ def test_a_process_that_was_told_to_end_says_nothing_of_its_own():
     assert said == f"error: process 2 of 2 {SENTENCE}\n"
 
 
-def test_what_it_starts_is_ended_by_the_system():
+def test_what_it_starts_is_ended_by_the_system() -> None:
     """Programs and copies of this process do not handle the signal, and a copy does not end its parent."""
     script = LISTEN + (
         "import os, signal, subprocess, time\n"
@@ -116,7 +116,7 @@ def test_what_it_starts_is_ended_by_the_system():
     assert (process.returncode, out.split(), err) == (0, ["-15", "-15"], "")
 
 
-def test_a_process_alone_and_one_with_a_handler_keep_what_they_had():
+def test_a_process_alone_and_one_with_a_handler_keep_what_they_had() -> None:
     wait = "import time; print('waits', flush=True); time.sleep(60)"
     alone = started(LISTEN + wait, processes=1)
     alone.stdout.readline()

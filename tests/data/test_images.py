@@ -1,5 +1,7 @@
 """Folders of pictures and arrays that hold pixels."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,13 +12,13 @@ from interbasis.analysis.features.contexts import ImageRendering, Occurrence, re
 from interbasis.graph.named_models import open_data
 
 
-def picture(seed: int, size=(6, 5), mode="RGB") -> Image.Image:
+def picture(seed: int, size: tuple[int, int] = (6, 5), mode: str = "RGB") -> Image.Image:
     shape = (size[1], size[0], 3) if mode == "RGB" else (size[1], size[0])
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8))
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: Path) -> Path:
     for label, name in enumerate(("cat", "dog")):
         (tmp_path / name).mkdir()
         for k in range(10):
@@ -25,7 +27,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_classes_are_subfolders_and_a_tenth_is_held_out(folder):
+def test_classes_are_subfolders_and_a_tenth_is_held_out(folder: Path) -> None:
     train, test = (open_data(f"images:{folder}", split) for split in ("train", "test"))
     assert (len(train), len(test), train.classes, train.image) == (18, 2, ("cat", "dog"), (3, 5, 6))
     inputs, labels = train.all()
@@ -37,7 +39,7 @@ def test_classes_are_subfolders_and_a_tenth_is_held_out(folder):
     assert np.array_equal(test.picture(1).numpy(), np.asarray(picture(19)))
 
 
-def test_splits_of_their_own_and_grey_pictures(tmp_path):
+def test_splits_of_their_own_and_grey_pictures(tmp_path: Path) -> None:
     for split, count in (("train", 3), ("test", 1)):
         (tmp_path / split / "one").mkdir(parents=True)
         for k in range(count):
@@ -46,17 +48,17 @@ def test_splits_of_their_own_and_grey_pictures(tmp_path):
     assert open_data(f"images:{tmp_path}").image == (1, 5, 6)
 
 
-def test_what_is_wrong_is_said(folder, tmp_path):
+def test_what_is_wrong_is_said(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InterbasisError, match="expected a folder"):
         open_data(f"images:{tmp_path / 'nowhere'}")
     picture(1, size=(7, 5)).save(folder / "dog" / "large.png")
-    with pytest.raises(InterbasisError, match=r"one size, received 9\.png of 6 × 5 and large\.png of 7 × 5"):
+    with pytest.raises(InterbasisError, match=r"9\.png of 6 × 5 and large\.png of 7 × 5"):
         open_data(f"images:{folder}", "test")
     (folder / "dog" / "large.png").write_bytes(b"no picture at all")
     with pytest.raises(InterbasisError, match=r"could not read .*large.png"):
         open_data(f"images:{folder}", "test")
     (tmp_path / "empty" / "class").mkdir(parents=True)
-    with pytest.raises(InterbasisError, match="found none for the train split"):
+    with pytest.raises(InterbasisError, match="none for the train split"):
         open_data(f"images:{tmp_path / 'empty'}")
 
 
@@ -71,7 +73,9 @@ ARRAYS = {
 
 
 @pytest.mark.parametrize(("array", "shape", "expected"), ARRAYS.values(), ids=ARRAYS)
-def test_arrays_of_pixels_are_shown_as_pictures(array, shape, expected, tmp_path):
+def test_arrays_of_pixels_are_shown_as_pictures(
+    array: np.ndarray, shape: tuple[int, int, int], expected: np.ndarray, tmp_path: Path
+) -> None:
     np.savez(tmp_path / "a.npz", x=array, y=np.arange(20) % 3)
     data = open_data(f"npz:{tmp_path / 'a.npz'}")
     assert (data.kind, data.image) == ("images", shape)
@@ -87,6 +91,6 @@ def test_arrays_of_pixels_are_shown_as_pictures(array, shape, expected, tmp_path
 
 
 @pytest.mark.parametrize("array", [np.ones((20, 3, 2)), 5 * np.ones((20, 5, 6)), np.ones((20, 9), np.uint8)])
-def test_other_arrays_stay_rows(array, tmp_path):
+def test_other_arrays_stay_rows(array: np.ndarray, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=array, y=np.arange(20) % 3)
     assert open_data(f"npz:{tmp_path / 'a.npz'}").kind == "rows"

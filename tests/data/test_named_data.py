@@ -6,7 +6,10 @@ import io
 import struct
 import tarfile
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +17,12 @@ import torch
 
 from interbasis import InterbasisError
 from interbasis.data import Batches, cifar10, download
+from interbasis.data.samples import Split
 from interbasis.graph.named_models import open_data
 
 
 @pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path):
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("INTERBASIS_CACHE", str(tmp_path / "cache"))
 
 
@@ -38,7 +42,7 @@ def binary(pixels: np.ndarray, labels: np.ndarray) -> bytes:
     return np.concatenate([labels[:, None], rows], 1).tobytes()
 
 
-def cifar_archive(path, arrays) -> None:
+def cifar_archive(path: Path, arrays: dict[str, np.ndarray]) -> None:
     with tarfile.open(path, "w:gz") as archive:
         parts = {f"data_batch_{k + 1}.bin": slice(4 * k, 4 * k + 4) for k in range(5)}
         contents = {n: binary(arrays["x_train"][s], arrays["y_train"][s]) for n, s in parts.items()}
@@ -50,8 +54,8 @@ def cifar_archive(path, arrays) -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_cifar10_is_the_same_from_every_form_of_it(tmp_path, split):
-    arrays = cifar_arrays()
+def test_cifar10_is_the_same_from_every_form_of_it(tmp_path: Path, split: Split) -> None:
+    arrays: dict[str, Any] = cifar_arrays()
     np.savez(tmp_path / "cifar.npz", **arrays)
     cifar_archive(tmp_path / "cifar-10-binary.tar.gz", arrays)
     with tarfile.open(tmp_path / "cifar-10-binary.tar.gz") as archive:
@@ -68,12 +72,12 @@ def test_cifar10_is_the_same_from_every_form_of_it(tmp_path, split):
 
 
 @pytest.fixture
-def home(tmp_path):
+def home(tmp_path: Path) -> Iterator[tuple[Any, str, list[str | None]]]:
     """A data set's home that can go on in the middle of a file, and counts what it is asked for."""
     asked = []
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
+        def do_GET(self) -> None:
             content = (tmp_path / "home" / self.path.strip("/")).read_bytes()
             asked.append(self.headers.get("Range"))
             start = int((asked[-1] or "bytes=0-").removeprefix("bytes=").removesuffix("-"))
@@ -82,7 +86,7 @@ def home(tmp_path):
             self.end_headers()
             self.wfile.write(content[start:])
 
-        def log_message(self, *arguments):
+        def log_message(self, *arguments: Any) -> None:
             pass
 
     (tmp_path / "home").mkdir()
@@ -93,7 +97,7 @@ def home(tmp_path):
     server.server_close()
 
 
-def test_files_are_fetched_once_resumed_and_checked(home):
+def test_files_are_fetched_once_resumed_and_checked(home: tuple[Any, str, list[str | None]]) -> None:
     folder, address, asked = home
     content = np.random.default_rng(0).bytes(300_000)
     (folder / "file.bin").write_bytes(content)
@@ -113,9 +117,9 @@ def test_files_are_fetched_once_resumed_and_checked(home):
         download.fetch(remote)
 
 
-def test_without_a_network_one_sentence_says_what_to_put_where():
+def test_without_a_network_one_sentence_says_what_to_put_where() -> None:
     remote = download.Remote("file.bin", ("http://127.0.0.1:9/",), "0" * 64, 5)
-    with pytest.raises(InterbasisError, match=r"could not fetch file.bin .* put it at .*cache/file.bin"):
+    with pytest.raises(InterbasisError, match=r"fetch file\.bin .* at .*cache/file\.bin"):
         download.fetch(remote)
 
 
@@ -123,7 +127,7 @@ def idx(array: np.ndarray) -> bytes:
     return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
-def test_mnist_from_idx_files_and_npz(tmp_path):
+def test_mnist_from_idx_files_and_npz(tmp_path: Path) -> None:
     x, y = images(6, (28, 28)), np.arange(6, dtype=np.uint8)
     (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(x)))
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx(y))
@@ -138,7 +142,7 @@ def test_mnist_from_idx_files_and_npz(tmp_path):
         open_data(f"mnist:{tmp_path}", "test")
 
 
-def test_arrays_with_and_without_splits_and_labels(tmp_path):
+def test_arrays_with_and_without_splits_and_labels(tmp_path: Path) -> None:
     x, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30)
     np.savez(tmp_path / "one.npz", x=x, y=y)
     train, test = (open_data(f"npz:{tmp_path}/one.npz", split) for split in ("train", "test"))
@@ -155,13 +159,13 @@ STREAM = np.array([1, 5, 6, 7, 1, 8, 1, 9, 10, 11, 12, 13, 1, 14, 15, 1, 16], np
 
 
 @pytest.fixture
-def stream(tmp_path):
+def stream(tmp_path: Path) -> Path:
     path = tmp_path / "stories.uint16"
     STREAM.tofile(path)
     return path
 
 
-def test_packed_windows_follow_each_other(stream):
+def test_packed_windows_follow_each_other(stream: Path) -> None:
     inputs, labels = open_data(f"tokens:{stream},context=4,part=all").all()
     assert inputs.tolist() == [STREAM[0:4].tolist(), STREAM[5:9].tolist(), STREAM[10:14].tolist()]
     assert labels.tolist() == [STREAM[1:5].tolist(), STREAM[6:10].tolist(), STREAM[11:15].tolist()]
@@ -171,7 +175,7 @@ def test_packed_windows_follow_each_other(stream):
     assert torch.equal(inputs[:, 1:], labels[:, :-1])
 
 
-def test_documents_are_predicted_token_by_token_once(stream):
+def test_documents_are_predicted_token_by_token_once(stream: Path) -> None:
     inputs, labels = open_data(f"tokens:{stream},context=3,part=all,bos=1,per=document").all()
     assert labels[labels >= 0].tolist() == [t for t in STREAM.tolist() if t != 1]
     assert labels[:4].tolist() == [[5, 6, 7], [8, -100, -100], [9, 10, 11], [12, 13, -100]]
@@ -181,7 +185,7 @@ def test_documents_are_predicted_token_by_token_once(stream):
     assert inputs[3].tolist() == [1, 12, 0]
 
 
-def test_no_document_is_in_both_splits(stream):
+def test_no_document_is_in_both_splits(stream: Path) -> None:
     spec = f"tokens:{stream},context=2,bos=1,held_out=0.3,per=document"
     train, test = open_data(spec, "train"), open_data(spec, "test")
     seen = [set(part.all()[1][part.all()[1] >= 0].tolist()) for part in (train, test)]
@@ -189,7 +193,7 @@ def test_no_document_is_in_both_splits(stream):
     assert torch.equal(open_data(test.spec, "test").all()[1], test.all()[1])
 
 
-def test_every_token_format_gives_the_same_windows(stream, tmp_path):
+def test_every_token_format_gives_the_same_windows(stream: Path, tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     STREAM.astype(np.uint32).tofile(tmp_path / "stories.uint32")
@@ -206,7 +210,7 @@ def test_every_token_format_gives_the_same_windows(stream, tmp_path):
         assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True)), name
 
 
-def test_files_that_name_their_split(tmp_path):
+def test_files_that_name_their_split(tmp_path: Path) -> None:
     STREAM.tofile(tmp_path / "tokens_train.uint16")
     STREAM[::-1].copy().tofile(tmp_path / "tokens_test.uint16")
     for name in ("tokens_train.uint16", "tokens_{split}.uint16"):
@@ -229,7 +233,7 @@ def test_files_that_name_their_split(tmp_path):
         open_data(f"tokens:{tmp_path}/tokens_train.uint16,context=16", "test")
 
 
-def word_tokenizer(folder):
+def word_tokenizer(folder: Path) -> Path:
     tokenizers = pytest.importorskip("tokenizers")
     words = {word: k for k, word in enumerate(["<unk>", "<|endoftext|>", "a", "b", "c", "d"])}
     model = tokenizers.models.WordLevel(words, unk_token="<unk>")
@@ -240,7 +244,9 @@ def word_tokenizer(folder):
     return folder
 
 
-def test_text_is_cut_into_documents_and_tokenized_once(tmp_path, monkeypatch):
+def test_text_is_cut_into_documents_and_tokenized_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from interbasis.data import text
 
     monkeypatch.setattr(text, "CHARACTERS_PER_BLOCK", 5)
@@ -254,7 +260,7 @@ def test_text_is_cut_into_documents_and_tokenized_once(tmp_path, monkeypatch):
     assert open_data(spec)[0][0].tolist() == [1, 2, 3, 4]
 
 
-def test_stories_of_the_small_language_model(shared):
+def test_stories_of_the_small_language_model(shared: Path) -> None:
     data = open_data(f"tokens:{shared}/tinystories-gpt-280k/tokens_test.uint16", split="test")
     inputs, labels = data.read(0, 3)
     assert (len(data), tuple(inputs.shape), tuple(labels.shape)) == (2336, (3, 512), (3, 512))
@@ -262,13 +268,13 @@ def test_stories_of_the_small_language_model(shared):
     assert data.tokenizer == shared / "tinystories-gpt-280k"
 
 
-def test_real_cifar10(shared):
+def test_real_cifar10(shared: Path) -> None:
     test = cifar10.load(shared / "cifar10/cifar10.npz", "test")
     assert (len(test), test[0][1].item()) == (10_000, 3)  # the first test image is a cat
     assert test[0][0].abs().max() <= 1
 
 
-def test_the_first_tokens_can_be_had_again_by_name(tmp_path):
+def test_the_first_tokens_can_be_had_again_by_name(tmp_path: Path) -> None:
     np.arange(100, dtype=np.uint16).tofile(tmp_path / "tokens_train.uint16")
     few = open_data(f"tokens:{tmp_path}/tokens_train.uint16,context=4,samples=7")
     assert len(few) == 7

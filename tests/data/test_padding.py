@@ -1,15 +1,20 @@
 """Samples that are filled up: padding is in no sum, no example, no edge and no metric."""
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from command_line import Cli
 from interbasis import build, from_hf
 from interbasis.analysis.ablation.controls import with_predicted_labels
 from interbasis.analysis.ablation.curves import sparsity_curves
 from interbasis.analysis.ablation.search import edges_required
+from interbasis.base.records import Basis
 from interbasis.data.batches import Batches
 from interbasis.data.samples import Samples
 from interbasis.graph.named_models import open_data
@@ -20,7 +25,7 @@ from tiny_models import random_model, tokens
 
 
 @pytest.fixture(scope="module")
-def documents(tmp_path_factory):
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """60 documents of 9 tokens, each beginning with token 1."""
     stream = tokens(60, 9, seed=5)
     stream[stream == 1] = 2
@@ -30,7 +35,7 @@ def documents(tmp_path_factory):
     return file
 
 
-def ragged(lengths=(3, 5, 5, 8, 1, 8, 4), longest: int = 8) -> Samples:
+def ragged(lengths: Sequence[int] = (3, 5, 5, 8, 1, 8, 4), longest: int = 8) -> Samples:
     """Samples of several lengths, filled up with a token that would show."""
     inputs, lengths = tokens(len(lengths), longest), torch.tensor(lengths)
     padding = torch.arange(longest) >= lengths[:, None]
@@ -43,7 +48,7 @@ def single_documents(data: Samples) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "gpt_neox"])
-def test_sums_are_over_real_tokens(name, small_chunks):
+def test_sums_are_over_real_tokens(name: str, small_chunks: None) -> None:
     data, network = ragged(), from_hf(random_model(name))
     graph = build(network, data, dtype="float64").graph
     alone, count = single_documents(data), data.lengths.sum()
@@ -65,7 +70,7 @@ def test_sums_are_over_real_tokens(name, small_chunks):
 @pytest.mark.parametrize(
     "sources", [Sources("positions", 64), Sources(4, 64), Sources("positions", 64, 0, 3)]
 )
-def test_stochastic_sources_see_real_tokens(sources, small_chunks):
+def test_stochastic_sources_see_real_tokens(sources: Sources, small_chunks: None) -> None:
     """Unbiased over samples of different lengths; the errors they come with say how far off they are."""
     data, network = ragged((3, 5, 5, 5, 8, 8, 8, 8, 2, 4) * 4), from_hf(random_model("gpt2"), "0")
     layers = build(network, data, edge_method=None, dtype="float64").graph.layers
@@ -76,7 +81,7 @@ def test_stochastic_sources_see_real_tokens(sources, small_chunks):
         assert (squares / exact - 1).abs() <= 0.1
 
 
-def test_sampled_queries_see_real_tokens():
+def test_sampled_queries_see_real_tokens() -> None:
     data, network = ragged((3, 5, 5, 5, 8, 8, 8, 8, 2, 4) * 12), from_hf(random_model("gpt2"), "0")
     exact = build(network, data, edge_method=None, dtype="float64").graph.layers[2]
     estimates = [
@@ -88,7 +93,7 @@ def test_sampled_queries_see_real_tokens():
 
 
 @pytest.mark.parametrize("basis", ["lib", "gib"])
-def test_longer_contexts_change_nothing(documents, basis):
+def test_longer_contexts_change_nothing(documents: Path, basis: Basis) -> None:
     network = from_hf(random_model("gpt_neox"))  # rotary: it has no longest context
     spec = f"tokens:{documents},part=all,bos=1,per=document"
     graphs = [
@@ -103,7 +108,7 @@ def test_longer_contexts_change_nothing(documents, basis):
             assert relative_error(mine, theirs) <= 1e-8
 
 
-def test_the_commands_leave_padding_out(documents, tmp_path, cli):
+def test_the_commands_leave_padding_out(documents: Path, tmp_path: Path, cli: Cli) -> None:
     """Token 0 fills up and is in no document, so no example may show it."""
     model = random_model("gpt2", torch.float32)
     model.save_pretrained(tmp_path / "model")
@@ -120,7 +125,7 @@ def test_the_commands_leave_padding_out(documents, tmp_path, cli):
     assert all(0 <= position < 8 for position in places)
 
 
-def _places(found) -> list[int]:
+def _places(found: Any) -> list[int]:
     """Every position of an example in a stored result."""
     if isinstance(found, dict):
         own = [found["position"]] if isinstance(found.get("position"), int) else []
@@ -128,7 +133,7 @@ def _places(found) -> list[int]:
     return [p for value in found for p in _places(value)] if isinstance(found, list) else []
 
 
-def test_scores_count_real_tokens():
+def test_scores_count_real_tokens() -> None:
     data, network = ragged((3, 5, 5, 8, 2, 8, 4) * 4), from_hf(random_model("gpt2"))
     graph = build(network, data, dtype="float64").graph
     alone = single_documents(data)
@@ -143,7 +148,7 @@ def test_scores_count_real_tokens():
     assert curves.baseline == 1.0
 
 
-def test_runs_of_one_length_and_resuming_within_a_chunk():
+def test_runs_of_one_length_and_resuming_within_a_chunk() -> None:
     batches = Batches(ragged())
     whole = [(first, inputs.shape) for first, inputs in batches.chunks(4)]
     assert whole == [(0, (1, 3)), (1, (2, 5)), (3, (1, 8)), (4, (1, 1)), (5, (1, 8)), (6, (1, 4))]

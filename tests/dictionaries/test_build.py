@@ -1,9 +1,12 @@
 """Graphs between dictionaries: sums over data against single tokens by autograd, storage, refusals."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import interbasis
 from interbasis.base.errors import InterbasisError
@@ -12,8 +15,11 @@ from interbasis.data.batches import Batches
 from interbasis.dictionaries.chain import Chain
 from interbasis.dictionaries.edge_sums import DictionaryEdgeSettings, DictionaryEdgesPass
 from interbasis.dictionaries.graph import load_graph
+from interbasis.dictionaries.layers import DictionaryLayer
+from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.store import DICTIONARY_GRAPH as FILE
 from interbasis.graph.store import graph_digest
+from interbasis.network.network import Network
 from interbasis.numerics.integration import rule
 from placed_dictionaries import by_autograd, dictionary, placed
 from tiny_models import random_model
@@ -22,11 +28,16 @@ TOKENS = torch.randint(0, 23, (5, 7), generator=torch.Generator().manual_seed(6)
 GRADIENT = rule("gradient")
 
 
-def network_of(name: str):
+def network_of(name: str) -> Network:
     return interbasis.from_hf(random_model(name)).to(torch.float64)
 
 
-def expected_sums(network, a, b, positions=None):
+def expected_sums(
+    network: Network,
+    a: DictionaryLayer | LayerBasis,
+    b: DictionaryLayer | LayerBasis,
+    positions: Tensor | None = None,
+) -> tuple[Any, Any, Any]:
     """Σ A², Σ A, n over tokens, [K_out, K_in + 3], sample by sample and row by row."""
     squares, signed, together = torch.zeros(3, b.features, a.features + 3, dtype=torch.float64)
     chain = Chain((*network.sections[a.source_index : b.index], *b.through), GRADIENT)
@@ -70,7 +81,7 @@ def expected_sums(network, a, b, positions=None):
         ("gpt2", "transcoder mlp_in.0", "ln1.1"),
     ],
 )
-def test_sums_over_data_are_those_of_single_tokens(model, source, target):
+def test_sums_over_data_are_those_of_single_tokens(model: str, source: str, target: str) -> None:
     network = network_of(model)
     a, b = placed(network, source, "topk", 1), placed(network, target, "jumprelu", 2, features=30)
     sums = Executor(network).run(
@@ -81,15 +92,15 @@ def test_sums_over_data_are_those_of_single_tokens(model, source, target):
     assert sums["edges.0.tokens"] == TOKENS.numel()
 
 
-def test_lib_bases_between_dictionaries_are_those_of_a_build(tmp_path):
+def test_lib_bases_between_dictionaries_are_those_of_a_build(tmp_path: Path) -> None:
     """Features are C f at every token, edges those of single tokens; the graph holds the bases."""
     network = network_of("gpt2")
-    places = {
+    places: Any = {
         "ln1.0": dictionary(12, 20, "topk", 1),
         "attn_in.0": "lib",
         "ln1.1": dictionary(12, 20, "relu", 2),
     }
-    run = interbasis.build(network, TOKENS, dictionaries=places, norm_limit=0, progress=False)
+    run: Any = interbasis.build(network, TOKENS, dictionaries=places, norm_limit=0, progress=False)
     first, middle, last = run.layers
     basis = interbasis.build(network, TOKENS, norm_limit=0, edge_method=None, progress=False).layers[
         middle.index
@@ -109,18 +120,18 @@ def test_lib_bases_between_dictionaries_are_those_of_a_build(tmp_path):
         assert torch.allclose(edges.frequency, (together[places] / TOKENS.numel()).float())
         assert run.graph.header.pairs[k].nonzero == (squares > 0).sum()
     run.save(tmp_path / "run")
-    again = interbasis.open_run(tmp_path / "run", network, TOKENS, dictionaries=run.given_dictionaries)
+    again: Any = interbasis.open_run(tmp_path / "run", network, TOKENS, dictionaries=run.given_dictionaries)
     assert torch.equal(again.layers[1].dictionary.decoder, middle.dictionary.decoder)
     with pytest.raises(InterbasisError, match="no node layer 'mlp_out"):
         interbasis.build(network, TOKENS, dictionaries={"mlp_out.0": "lib", "ln1.1": "lib"}, progress=False)
 
 
-def test_sampled_positions_estimate_the_sums_with_their_error():
+def test_sampled_positions_estimate_the_sums_with_their_error() -> None:
     """Over 60 seeds the mean of Σ A² is the exact one, and the stated error the spread."""
     network = network_of("gpt2")
     a, b = placed(network, "ln1.0", "topk", 1), placed(network, "ln1.1", "topk", 2, features=30)
 
-    def sums(positions, seed):
+    def sums(positions: int | None, seed: int) -> dict[str, Tensor]:
         settings = DictionaryEdgeSettings(GRADIENT, positions, seed)
         return Executor(network).run(DictionaryEdgesPass(network, [a, b], settings), Batches(TOKENS))
 
@@ -133,7 +144,7 @@ def test_sampled_positions_estimate_the_sums_with_their_error():
     assert 0.8 <= stated / squares.var(0).sum() <= 1.3
 
 
-def graph_of(network, **options):
+def graph_of(network: Network, **options: Any) -> Any:
     width = network.nodes[0].width - 1
     dictionaries = {"ln1.0": dictionary(width, 40, "topk", 1), "ln1.1": dictionary(width, 30, "relu", 2)}
     run = interbasis.build(
@@ -142,7 +153,7 @@ def graph_of(network, **options):
     return run.graph
 
 
-def test_a_graph_is_stored_and_read_again(tmp_path):
+def test_a_graph_is_stored_and_read_again(tmp_path: Path) -> None:
     network = network_of("gpt2")
     graph = graph_of(network, edge_positions=4)
     digest = graph.save(tmp_path)
@@ -163,14 +174,16 @@ def test_a_graph_is_stored_and_read_again(tmp_path):
         load_graph(tmp_path)
 
 
-def test_an_interrupted_build_resumes_to_the_same_bits(tmp_path, monkeypatch):
+def test_an_interrupted_build_resumes_to_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     network, calls = network_of("gpt2"), []
     monkeypatch.setattr("interbasis.compute.executor.FINE_CHUNK_BYTES", 1)
     monkeypatch.setenv("INTERBASIS_SAVE_EVERY", "0")
     whole = graph_of(network)
     update = DictionaryEdgesPass.update
 
-    def interrupted(self, state, chunk):
+    def interrupted(self: Any, state: Any, chunk: Any) -> None:
         calls.append(chunk.first)
         if len(calls) == 3:
             raise KeyboardInterrupt
@@ -185,7 +198,7 @@ def test_an_interrupted_build_resumes_to_the_same_bits(tmp_path, monkeypatch):
         assert torch.equal(tensor, again._tensors()[name])
 
 
-def test_dictionaries_that_do_not_fit_are_refused_in_one_sentence():
+def test_dictionaries_that_do_not_fit_are_refused_in_one_sentence() -> None:
     network = network_of("gpt2")
     fits = dictionary(12, 40, "topk", 1)
     for places, sentence in (

@@ -1,12 +1,17 @@
 """`interbasis dictionary train` and `score`, as a person or a script uses them."""
 
+from pathlib import Path
+
+import pytest
+
+from command_line import Cli
 from compute.torchrun import TESTS, ended, torchrun
 from interbasis.dictionaries import load
 
 TRAIN = ("--layers", "attn_in.0,mlp_in.0", "--features", 20, "--active", 3, "--steps", 12, "--batch", 32)
 
 
-def test_training_and_scores(cli, small_addition, tmp_path):
+def test_training_and_scores(cli: Cli, small_addition: Path, tmp_path: Path) -> None:
     model, out = f"modadd:{small_addition}", tmp_path / "sparse"
     told = cli("dictionary", "train", model, *TRAIN, "--metric", "lib", "--out", out)
     assert told.code == 0, told.err
@@ -21,7 +26,7 @@ def test_training_and_scores(cli, small_addition, tmp_path):
     assert 0 < scores["mlp_in.0"]["active"] <= 3
 
 
-def test_what_is_refused_is_one_sentence(cli, small_addition, tmp_path):
+def test_what_is_refused_is_one_sentence(cli: Cli, small_addition: Path, tmp_path: Path) -> None:
     model = f"modadd:{small_addition}"
     for arguments, message in (
         (["train", model, "--out", tmp_path / "x"], "--layers is required"),
@@ -35,7 +40,9 @@ def test_what_is_refused_is_one_sentence(cli, small_addition, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-def test_layers_are_divided_among_processes(cli, small_addition, tmp_path, monkeypatch):
+def test_layers_are_divided_among_processes(
+    cli: Cli, small_addition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     command = ["dictionary", "train", f"modadd:{small_addition}", *TRAIN, "--metric", "both", "--out"]
     assert cli(*command, tmp_path / "one").code == 0

@@ -1,5 +1,7 @@
 """Attributions between dictionaries against automatic differentiation."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ from interbasis.dictionaries.chain import Chain
 from interbasis.dictionaries.edges import SectionInDictionaries
 from interbasis.dictionaries.layers import REMAINDERS
 from interbasis.network.cores.core import Core
-from interbasis.numerics.integration import rule
+from interbasis.numerics.integration import Rule, rule
 from placed_dictionaries import by_autograd, placed
 from tiny_models import random_model
 
@@ -38,7 +40,7 @@ PLACES = [
 
 @pytest.mark.parametrize("integral", [GRADIENT, QUADRATURE], ids=["gradient", "quadrature"])
 @pytest.mark.parametrize(("model", "source", "target"), PLACES)
-def test_attributions_are_those_of_autograd(model, source, target, integral):
+def test_attributions_are_those_of_autograd(model: str, source: str, target: str, integral: Rule) -> None:
     network = interbasis.from_hf(random_model(model)).to(torch.float64)
     a, b = placed(network, source, "topk", 1), placed(network, target, "relu", 2, features=30)
     chain = Chain((*network.sections[a.source_index : b.index], *b.through), integral)
@@ -65,7 +67,7 @@ def test_attributions_are_those_of_autograd(model, source, target, integral):
 
 @pytest.mark.parametrize("kind", ["relu", "topk", "jumprelu", "gated"])
 @pytest.mark.parametrize(("model", "source", "target"), [PLACES[0], PLACES[10], PLACES[1]])
-def test_products_in_advance_give_the_same(model, source, target, kind):
+def test_products_in_advance_give_the_same(model: str, source: str, target: str, kind: str) -> None:
     network = interbasis.from_hf(random_model(model)).to(torch.float64)
     a, b = placed(network, source, kind, 1), placed(network, target, kind, 2, features=30)
     section = network.sections[a.index]
@@ -92,7 +94,7 @@ def test_products_in_advance_give_the_same(model, source, target, kind):
 
 
 @pytest.mark.parametrize("model", ["gpt2", "llama", "mistral"])
-def test_a_block_is_complete(model):
+def test_a_block_is_complete(model: str) -> None:
     """Features, error, what is carried and the constant add up to the pre-activation across a block."""
     network = interbasis.from_hf(random_model(model)).to(torch.float64)
     a, b = placed(network, "ln1.0", "topk", 1), placed(network, "ln1.1", "jumprelu", 2)
@@ -110,7 +112,7 @@ def test_a_block_is_complete(model):
 
 
 @pytest.mark.parametrize("model", ["gpt2", "llama", "qwen3"])
-def test_pushing_forward_is_the_transpose_of_pulling_back(model):
+def test_pushing_forward_is_the_transpose_of_pulling_back(model: str) -> None:
     network = interbasis.from_hf(random_model(model)).to(torch.float64)
     generator = seeded(3)
     for section, f in zip(network.sections, network.activations(TOKENS), strict=False):
@@ -133,11 +135,12 @@ def test_pushing_forward_is_the_transpose_of_pulling_back(model):
 
 
 @pytest.mark.parametrize("model", ["gpt2", "llama", "mistral"])
-def test_heads_and_paths_are_those_of_autograd(model):
+def test_heads_and_paths_are_those_of_autograd(model: str) -> None:
     """Of each head, the gradient with respect to its values, keys and queries times the vector read there."""
     network = interbasis.from_hf(random_model(model)).to(torch.float64)
     a, b = placed(network, "attn_in.0", "topk", 1), placed(network, "attn_out.0", "relu", 2, features=30)
     chain = Chain(b.through, GRADIENT)
+    section: Any
     (section,) = chain.sections
     before = network.activations_at(a.index, TOKENS[:1])
     activations = [f[0] for f in chain.activations(before)]

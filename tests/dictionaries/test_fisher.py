@@ -1,24 +1,27 @@
 """The mean Fisher metric of the output, against all classes weighted by their probabilities."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 from torch.func import jacrev
 
-from cases import language_model, mlp, modular_addition
+from cases import Case, language_model, mlp, modular_addition
 from interbasis.compute.executor import Executor
 from interbasis.data.batches import Batches
 from interbasis.dictionaries.fisher import FisherPass, fisher_grams
 from interbasis.dictionaries.streams import StreamPlace
+from interbasis.network.network import Network
 
 
-def exact(network, place: StreamPlace, inputs: Tensor) -> Tensor:  # [d, d]
+def exact(network: Network, place: StreamPlace, inputs: Tensor) -> Tensor:  # [d, d]
     """Σ_s Σ_y p_s(y) g gᵀ at every token of the stream, averaged over tokens."""
     total, tokens = torch.zeros(place.width, place.width, dtype=torch.float64), 0
     for sample in inputs:
         f = network.activations_at(place.index, sample[None])
 
-        def log_p(f: Tensor, sample=sample) -> Tensor:  # [classes · positions]
+        def log_p(f: Tensor, sample: Tensor = sample) -> Tensor:  # [classes · positions]
             for section in network.sections[place.index :]:
                 f = section(f)
             return network.finish(f, sample[None]).log_softmax(-1).flatten()
@@ -30,7 +33,7 @@ def exact(network, place: StreamPlace, inputs: Tensor) -> Tensor:  # [d, d]
     return total / tokens
 
 
-CASES = {
+CASES: dict[str, tuple[Callable[[], Case], int]] = {
     "mlp": (lambda: mlp(torch.nn.GELU(), samples=12), 1),
     "modular addition": (lambda: modular_addition(samples=8), 1),
     "gpt2": (lambda: language_model("gpt2"), 2),
@@ -38,7 +41,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_drawn_classes_average_to_all_classes(name):
+def test_drawn_classes_average_to_all_classes(name: str) -> None:
     make, index = CASES[name]
     case = make()
     network, inputs = case.network, case.inputs[:4]
@@ -55,7 +58,9 @@ def test_drawn_classes_average_to_all_classes(name):
 
 
 @pytest.mark.parametrize("name", ["mlp", "modular addition"])
-def test_every_class_in_turn_weighted_by_its_probability_is_exact(name, monkeypatch):
+def test_every_class_in_turn_weighted_by_its_probability_is_exact(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make, index = CASES[name]
     case = make()
     network, inputs = case.network, case.inputs[:1]
@@ -70,7 +75,7 @@ def test_every_class_in_turn_weighted_by_its_probability_is_exact(name, monkeypa
     assert (total - expected).abs().max() <= 1e-10 * expected.abs().max()
 
 
-def test_layers_together_are_layers_alone():
+def test_layers_together_are_layers_alone() -> None:
     case = modular_addition()
     places = [StreamPlace.from_network(case.network, layer) for layer in ("mlp_in.0", "attn_in.0")]
 

@@ -7,6 +7,7 @@ import json
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -49,7 +50,7 @@ def assert_close(ours: Tensor, theirs: Tensor) -> None:
     assert float((ours - theirs).abs().max() / theirs.abs().max()) <= TOLERANCE
 
 
-def autoencoder(architecture: str, **settings):
+def autoencoder(architecture: str, **settings: Any) -> Any:
     kind, config = SAE_CLASS_REGISTRY[architecture]
     if architecture in TRANSCODERS:
         settings = {"d_out": 16, "apply_b_dec_to_input": False} | settings
@@ -81,7 +82,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("architecture", "settings"), CASES)
-def test_sae_lens(architecture, settings, tmp_path):
+def test_sae_lens(architecture: str, settings: dict[str, Any], tmp_path: Path) -> None:
     sae = autoencoder(architecture, **settings)
     sae.save_model(tmp_path / "sae")
     ours, x = dictionaries.load(tmp_path / "sae"), activations()
@@ -97,9 +98,11 @@ def test_sae_lens(architecture, settings, tmp_path):
 
 
 @pytest.mark.parametrize("architecture", sorted(set(SAE_TRAINING_CLASS_REGISTRY) - NO_FORM_HERE))
-def test_checkpoints_and_inference_models_of_trainings(architecture, tmp_path):
+def test_checkpoints_and_inference_models_of_trainings(architecture: str, tmp_path: Path) -> None:
     kind, config = SAE_TRAINING_CLASS_REGISTRY[architecture]
-    settings = {"k": 7, "rescale_acts_by_decoder_norm": True} if "topk" in architecture else {}
+    settings: dict[str, Any] = (
+        {"k": 7, "rescale_acts_by_decoder_norm": True} if "topk" in architecture else {}
+    )
     if "matryoshka" in architecture:
         settings["matryoshka_widths"] = [FEATURES // 2, FEATURES]
     training = kind(config(d_in=WIDTH, d_sae=FEATURES, **settings))
@@ -119,7 +122,9 @@ def test_checkpoints_and_inference_models_of_trainings(architecture, tmp_path):
     ("topk", {"rescale_acts_by_decoder_norm": True, "k": 5}),
 ])  # fmt: skip
 @pytest.mark.parametrize("in_a_file", [True, False])
-def test_scale_of_the_activations(architecture, settings, in_a_file, tmp_path):
+def test_scale_of_the_activations(
+    architecture: str, settings: dict[str, int], in_a_file: bool, tmp_path: Path
+) -> None:
     sae = autoencoder(architecture, normalize_activations="expected_average_only_in", **settings)
     sae.save_model(tmp_path)
     if in_a_file:
@@ -135,7 +140,7 @@ def test_scale_of_the_activations(architecture, settings, in_a_file, tmp_path):
 
 
 @pytest.mark.parametrize("architecture", sorted(NO_FORM_HERE))
-def test_architectures_without_a_form_are_refused(architecture, tmp_path):
+def test_architectures_without_a_form_are_refused(architecture: str, tmp_path: Path) -> None:
     config = SAE_CLASS_REGISTRY[architecture][1](d_in=WIDTH, d_sae=FEATURES).to_dict()
     (tmp_path / "cfg.json").write_text(json.dumps(config))
     (tmp_path / "sae_weights.safetensors").write_bytes(b"")
@@ -143,7 +148,7 @@ def test_architectures_without_a_form_are_refused(architecture, tmp_path):
         dictionaries.load(tmp_path)
 
 
-def test_every_architecture_is_read_or_refused():
+def test_every_architecture_is_read_or_refused() -> None:
     known = {architecture for architecture, _ in CASES}
     assert set(SAE_CLASS_REGISTRY) == known | NO_FORM_HERE
 
@@ -156,7 +161,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_sae_lens_reads_what_is_saved(form, tmp_path):
+def test_sae_lens_reads_what_is_saved(form: dict[str, Any], tmp_path: Path) -> None:
     form, generator = dict(form), torch.Generator().manual_seed(3)
     dictionary = dictionaries.Dictionary(
         encoder=torch.randn(FEATURES, WIDTH, generator=generator) * WIDTH**-0.5,
@@ -179,7 +184,7 @@ def test_sae_lens_reads_what_is_saved(form, tmp_path):
 @pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize("transcode", [False, True])
 @pytest.mark.parametrize("latents", [0, 70])
-def test_sparsify(skip, transcode, latents, tmp_path):
+def test_sparsify(skip: bool, transcode: bool, latents: int, tmp_path: Path) -> None:
     config = sparsify.SparseCoderConfig(
         expansion_factor=4, num_latents=latents, k=6, transcode=transcode, skip_connection=skip
     )
@@ -198,7 +203,7 @@ def test_sparsify(skip, transcode, latents, tmp_path):
     assert ours.is_transcoder == transcode
 
 
-def test_groupmax_of_sparsify_is_refused(tmp_path):
+def test_groupmax_of_sparsify_is_refused(tmp_path: Path) -> None:
     coder = sparsify.SparseCoder(
         WIDTH, sparsify.SparseCoderConfig(expansion_factor=4, k=6, activation="groupmax")
     )

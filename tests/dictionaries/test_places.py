@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ def sparsify_folder(folder: Path, **config: object) -> Path:
     return folder
 
 
-def modules_of(name: str, model: nn.Module) -> tuple[str, nn.Module, nn.Module, nn.Module]:
+def modules_of(name: str, model: nn.Module) -> tuple[str, Any, Any, Any]:
     """The name of block 1, block 0, the MLP of block 1, and the norm before that MLP."""
     if name == "gpt2":
         return "h.1", model.transformer.h[0], model.transformer.h[1].mlp, model.transformer.h[1].ln_2
@@ -42,9 +43,10 @@ def modules_of(name: str, model: nn.Module) -> tuple[str, nn.Module, nn.Module, 
 @pytest.mark.parametrize(("name", "tolerance"), [
     ("gpt2", 1e-12), ("llama", 1e-6), ("gemma2", 1e-6),  # transformers takes RMS norms in float32
 ])  # fmt: skip
-def test_dictionaries_of_modules(name, tolerance, tmp_path):
+def test_dictionaries_of_modules(name: str, tolerance: float, tmp_path: Path) -> None:
     model = random_model(name).double()
-    network, inputs, seen = from_hf(model), tokens(), {}
+    network, inputs = from_hf(model), tokens()
+    seen: dict[str, Tensor] = {}
     block_1, block_0, mlp, norm = modules_of(name, model)
     mlp.register_forward_pre_hook(lambda _, given: seen.update(mlp_input=given[0]))
     block_0.register_forward_hook(

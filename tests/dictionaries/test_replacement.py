@@ -54,7 +54,7 @@ def inputs() -> torch.Tensor:
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize("kind", ["relu", "jumprelu", "topk"])
-def test_difference_to_the_mlp(kind, skip, gated):
+def test_difference_to_the_mlp(kind: str, skip: bool, gated: bool) -> None:
     section, replacing, f = mlp(gated), transcoder(kind, skip), inputs()
     replaced = transcoder_section(section, replacing)
     x, residual = f[..., 1 : 1 + WIDTH], f[..., 1 + WIDTH :]
@@ -65,7 +65,7 @@ def test_difference_to_the_mlp(kind, skip, gated):
         assert relative_error(result, reference) <= 1e-10
 
 
-def test_network_with_a_transcoder():
+def test_network_with_a_transcoder() -> None:
     network = from_hf(random_model("gpt2")).double()
     width = network.nodes[0].width - 1
     replacing = Dictionary(
@@ -82,8 +82,8 @@ def test_network_with_a_transcoder():
     assert network.fingerprint() != replaced.fingerprint()
 
 
-def test_refusals():
-    with pytest.raises(InterbasisError, match="from 4 to 4 coordinates, received one from 5 to 4"):
+def test_refusals() -> None:
+    with pytest.raises(InterbasisError, match=r"4 to 4 coordinates, .* 5 to 4"):
         transcoder_section(mlp(), replace(transcoder(), encoder=normal(FEATURES, 5)))
     with pytest.raises(InterbasisError, match="transcoder without scaling"):
         transcoder_section(mlp(), replace(transcoder(), scaling="layer_norm"))

@@ -1,5 +1,7 @@
 """Training of dictionaries: planted features, metrics, folding, resuming."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given
@@ -37,7 +39,7 @@ SETTINGS = TrainSettings(features=48, active=ACTIVE, steps=600, batch=512, rate=
 
 
 @pytest.mark.parametrize("kind", ["topk", "batchtopk"])
-def test_planted_features_are_found(superposition, kind):
+def test_planted_features_are_found(superposition: tuple[Tensor, Tensor], kind: str) -> None:
     x, directions = superposition
     dictionary = fit(x, identity(x), SETTINGS.model_copy(update={"kind": kind}))
     rows = dictionary.decoder / dictionary.decoder.norm(dim=1, keepdim=True)
@@ -48,7 +50,7 @@ def test_planted_features_are_found(superposition, kind):
     assert error < 0.15
 
 
-def test_a_metric_is_where_the_error_is_small():
+def test_a_metric_is_where_the_error_is_small() -> None:
     x = torch.randn(5000, WIDTH, generator=seeded(2))  # nothing is sparse, so something has to be given up
     covariance = torch.cov(x.T.double())
     gram = torch.diag(torch.logspace(0, -3, WIDTH, dtype=torch.float64))
@@ -61,7 +63,7 @@ def test_a_metric_is_where_the_error_is_small():
     assert max(errors["lib"], errors["root"], errors["both"]) < 0.8 * errors["raw"], errors
 
 
-def test_directions_that_a_metric_ignores_stay_at_their_mean(superposition):
+def test_directions_that_a_metric_ignores_stay_at_their_mean(superposition: tuple[Tensor, Tensor]) -> None:
     x, _ = superposition
     gram = torch.diag(torch.tensor([1.0] * 8 + [0.0] * 8, dtype=torch.float64))
     dictionary = fit(x, gram, SETTINGS.model_copy(update={"steps": 50}))
@@ -70,14 +72,16 @@ def test_directions_that_a_metric_ignores_stay_at_their_mean(superposition):
     assert reconstruction[:, :8].var() > 0.01
 
 
-def test_powers_undo_each_other():
+def test_powers_undo_each_other() -> None:
     matrix = torch.randn(6, 6, generator=seeded(1), dtype=torch.float64)
     matrix = matrix @ matrix.T
     torch.testing.assert_close(power(matrix, 0.5) @ power(matrix, 0.5), matrix)
     torch.testing.assert_close(power(matrix, 0.5) @ power(matrix, -0.5), torch.eye(6, dtype=torch.float64))
 
 
-def test_interrupted_training_goes_on_bit_for_bit(superposition, tmp_path, monkeypatch):
+def test_interrupted_training_goes_on_bit_for_bit(
+    superposition: tuple[Tensor, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("INTERBASIS_SAVE_EVERY", "0")
     x, _ = superposition
     settings = SETTINGS.model_copy(update={"steps": 40, "kind": "batchtopk"})
@@ -97,18 +101,18 @@ def test_interrupted_training_goes_on_bit_for_bit(superposition, tmp_path, monke
         assert torch.equal(getattr(again, name), getattr(whole, name)), name
 
 
-def test_what_cannot_be_trained_is_refused(superposition):
+def test_what_cannot_be_trained_is_refused(superposition: tuple[Tensor, Tensor]) -> None:
     x, _ = superposition
-    with pytest.raises(InterbasisError, match="expected at most 48 active features, received 49"):
+    with pytest.raises(InterbasisError, match=r"at most 48 active .* 49"):
         fit(x, identity(x), SETTINGS.model_copy(update={"active": 49}))
-    with pytest.raises(InterbasisError, match="48 features require at least as many tokens, received 20"):
+    with pytest.raises(InterbasisError, match=r"48 features require .* tokens, received 20"):
         fit(x[:20], identity(x), SETTINGS)
 
 
 @pytest.mark.parametrize("kind", ["topk", "batchtopk"])
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("features", [12, 600])  # products all at once, and one by one
-def test_gradients_are_those_of_autograd(with_bias, kind, features):
+def test_gradients_are_those_of_autograd(with_bias: bool, kind: str, features: int) -> None:
     generator = seeded(3)
     shapes = (features, 5), (features,), (features, 5), (5,)
     tensors = [torch.randn(s, generator=generator, dtype=torch.float64, requires_grad=True) for s in shapes]
@@ -132,7 +136,7 @@ def test_gradients_are_those_of_autograd(with_bias, kind, features):
 
 
 @given(rows=st.integers(1, 5), width=st.integers(1, 70), count=st.integers(1, 70), seed=st.integers(0, 2**31))
-def test_largest_entries_are_those_of_topk(rows, width, count, seed):
+def test_largest_entries_are_those_of_topk(rows: int, width: int, count: int, seed: int) -> None:
     count = min(count, width)
     u = torch.randn(rows, width, generator=seeded(seed))
     if seed % 2:

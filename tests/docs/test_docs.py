@@ -6,6 +6,7 @@ import pkgutil
 import re
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from cyclopts import CycloptsError
@@ -57,7 +58,9 @@ def run_block(block: Block, names: dict[str, object], page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)
-def test_the_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+def test_the_blocks_of_a_page_run_one_after_the_other(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     names: dict[str, object] = {}
@@ -70,7 +73,7 @@ def test_the_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatc
             del sys.modules[name]
 
 
-def test_the_readme_s_blocks_do_what_they_say(tmp_path, monkeypatch):
+def test_the_readme_s_blocks_do_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in blocks(README):
@@ -79,7 +82,7 @@ def test_the_readme_s_blocks_do_what_they_say(tmp_path, monkeypatch):
     assert "linear.1" in (tmp_path / "mine.html").read_text(encoding="utf-8")
 
 
-def test_what_is_not_run_is_little_and_is_right():
+def test_what_is_not_run_is_little_and_is_right() -> None:
     left_out = [block for page in PAGES for block in blocks(page) if block.reason]
     assert len(left_out) <= MOST_NOT_RUN
     for block in left_out:
@@ -94,13 +97,13 @@ def test_what_is_not_run_is_little_and_is_right():
 
 
 @pytest.mark.parametrize("page", TOLD, ids=lambda page: page.name)
-def test_commands_that_results_are_told_with_are_commands(page):
+def test_commands_that_results_are_told_with_are_commands(page: Path) -> None:
     fenced = [words for block in blocks(page) for words in commands(block.text) if words[0] == "interbasis"]
     for words in fenced + indented_commands(page):
         check_parses(words)
 
 
-def test_every_entry_of_the_reference_has_an_example():
+def test_every_entry_of_the_reference_has_an_example() -> None:
     parts = re.split(r"<!-- api: (\w+) -->", (DOCS / "api.md").read_text(encoding="utf-8"))
     examples = dict(zip(parts[1::2], parts[2::2], strict=True))
     assert set(examples) == set(interbasis.__all__)
@@ -109,12 +112,12 @@ def test_every_entry_of_the_reference_has_an_example():
         assert re.search(rf"\b{name}\b", code), f"docs/api.md: no example of {name}"
 
 
-def test_only_results_have_commands_in_indented_blocks():
+def test_only_results_have_commands_in_indented_blocks() -> None:
     for page in set(PAGES) - set(TOLD):
         assert not indented_commands(page), f"{page.name}: put commands into ```bash, so that they are run"
 
 
-def test_the_readme_is_true_to_the_makefile():
+def test_the_readme_is_true_to_the_makefile() -> None:
     text = README.read_text(encoding="utf-8")
     for target in ("demo", "test", "docs"):
         assert f"make {target}" in text
@@ -135,7 +138,7 @@ def templates() -> list[str]:
     return found
 
 
-def test_the_errors_that_are_explained_are_the_code_s():
+def test_the_errors_that_are_explained_are_the_code_s() -> None:
     known = templates()
     quoted = re.findall(r"^### `(.+)`$", (DOCS / "faq.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(quoted) >= 15
@@ -144,7 +147,7 @@ def test_the_errors_that_are_explained_are_the_code_s():
         assert any(pattern.search(text) for text in known), f"no message in the code is like: {message}"
 
 
-def test_the_files_that_the_method_and_the_architecture_name_are_there():
+def test_the_files_that_the_method_and_the_architecture_name_are_there() -> None:
     roots = (ROOT, ROOT / "src" / "interbasis", ROOT / "src" / "interbasis_studies")
     for page, fewest in (("method.md", 35), ("architecture.md", 15)):
         text = (DOCS / page).read_text(encoding="utf-8")
@@ -154,14 +157,14 @@ def test_the_files_that_the_method_and_the_architecture_name_are_there():
             assert any((root / name).exists() for root in roots), f"{page} names {name}, which is not there"
 
 
-def test_the_architecture_names_every_package():
+def test_the_architecture_names_every_package() -> None:
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     for entry in (ROOT / "src" / "interbasis").iterdir():
         if (entry / "__init__.py").exists():
             assert f"\n| `{entry.name}/` |" in text
 
 
-def test_what_to_write_instead_is_there():
+def test_what_to_write_instead_is_there() -> None:
     """The second column of docs/migration.md: methods of Run, public names, and modules."""
     rows = re.findall(r"^\|.+?\|(.+)\|$", (DOCS / "migration.md").read_text(encoding="utf-8"), re.MULTILINE)
     names = set(re.findall(r"`(\w+(?:\.\w+)+)", " ".join(rows)))

@@ -113,13 +113,13 @@ def text_of(place: str) -> str:
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_figure_is_the_same_wherever_it_stands(name):
+def test_a_figure_is_the_same_wherever_it_stands(name: str) -> None:
     found = {place: re.findall(pattern, text_of(place)) for place, pattern in FIGURES[name].items()}
     assert all(len(values) == 1 for values in found.values()), found
     assert len({str(values) for values in found.values()}) == 1, found
 
 
-def test_every_number_of_the_readme_is_compared_or_stands_there_alone():
+def test_every_number_of_the_readme_is_compared_or_stands_there_alone() -> None:
     """A new number belongs into FIGURES where a page has it, too, and into ALONE where none has."""
     text = text_of("README.md")
     compared = {
@@ -135,7 +135,7 @@ def test_every_number_of_the_readme_is_compared_or_stands_there_alone():
     assert numbers - compared - ALONE - {"1", "15", "18"} == set()
 
 
-def test_areas_of_the_overview_are_those_of_the_controls():
+def test_areas_of_the_overview_are_those_of_the_controls() -> None:
     tables = re.split(r"^## ", text_of("docs/results/controls.md"), flags=re.MULTILINE)
     overview = text_of("docs/results.md")
     row = re.compile(r"^\| LIB(?:, (?:shuffled|redrawn) weights, seed \d)? \|.*\| ([\d.]+) \(", re.MULTILINE)

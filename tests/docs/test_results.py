@@ -29,7 +29,7 @@ OUT_OF_PLACE = {
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_of_results_has_all_parts(page):
+def test_a_page_of_results_has_all_parts(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     found = [re.search(part, text, re.MULTILINE) for part in PARTS]
     assert all(found), f"{page.name} lacks {[part for part, at in zip(PARTS, found, strict=True) if not at]}"
@@ -42,7 +42,7 @@ def test_a_page_of_results_has_all_parts(page):
 
 
 @pytest.mark.parametrize("page", [DOCS / "results.md", *PAGES], ids=lambda page: page.stem)
-def test_files_that_a_page_of_results_names_are_there(page):
+def test_files_that_a_page_of_results_names_are_there(page: Path) -> None:
     named = set(
         re.findall(
             r"(?<![\w/.-])(?:tests|benchmarks|examples)/[\w/-]+(?:\.\w+)?", page.read_text(encoding="utf-8")
@@ -51,6 +51,6 @@ def test_files_that_a_page_of_results_names_are_there(page):
     assert [name for name in sorted(named) if not Path(ROOT, name).exists()] == []
 
 
-def test_the_overview_leads_to_every_page():
+def test_the_overview_leads_to_every_page() -> None:
     linked = set(re.findall(r"\(results/(\w+)\.md", (DOCS / "results.md").read_text(encoding="utf-8")))
     assert {page.stem for page in PAGES} - linked == set()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -15,6 +16,9 @@ import interbasis
 from interbasis.cli import app, command_groups
 from interbasis.models.hf.families import FAMILIES
 from pages import ROOT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 NEEDED = ("sphinx", "myst_parser", "pydata_sphinx_theme", "latex2mathml")
 pytestmark = pytest.mark.skipif(
@@ -29,7 +33,7 @@ LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "sourc
 class Page(HTMLParser):
     """What a page has (ids), what it points to and what it loads."""
 
-    def __init__(self, file: Path):
+    def __init__(self, file: Path) -> None:
         super().__init__()
         self.ids: set[str] = set()
         self.links: list[str] = []
@@ -38,7 +42,7 @@ class Page(HTMLParser):
         self.source = file.read_text(encoding="utf-8")
         self.feed(self.source)
 
-    def handle_starttag(self, tag, attrs):
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = dict(attrs)
         self.ids |= {attributes[key] for key in ("id", "name") if attributes.get(key)}
         self.formulas += tag == "math"
@@ -49,7 +53,7 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory) -> dict[Path, Page]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
     folder = tmp_path_factory.mktemp("site")
     package = str(Path(interbasis.__file__).parents[1])
     path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -74,7 +78,7 @@ def external(link: str) -> bool:
     return bool(urlsplit(link).netloc) or link.startswith("//")
 
 
-def test_every_link_and_anchor_leads_somewhere(site):
+def test_every_link_and_anchor_leads_somewhere(site: dict[Path, Page]) -> None:
     checked = 0
     for file, page in site.items():
         for link in page.links:
@@ -88,7 +92,7 @@ def test_every_link_and_anchor_leads_somewhere(site):
     assert checked > 200
 
 
-def test_the_gallery_has_its_pages(site):
+def test_the_gallery_has_its_pages(site: dict[Path, Page]) -> None:
     page = next(page for file, page in site.items() if file.name == "gallery.html")
     assert set(page.links) >= LIVE
     live = {file.name: page.source for file, page in site.items() if file.name in LIVE}
@@ -100,7 +104,7 @@ def test_the_gallery_has_its_pages(site):
         assert "/tmp/" not in text
 
 
-def test_nothing_is_loaded_from_another_host(site):
+def test_nothing_is_loaded_from_another_host(site: dict[Path, Page]) -> None:
     for file, page in site.items():
         assert page.loads or file.name in LIVE
         for link in page.loads:
@@ -116,7 +120,9 @@ def test_nothing_is_loaded_from_another_host(site):
             assert not external(loaded), f"{style.name} loads {loaded}"
 
 
-def test_a_browser_asks_no_other_host_and_finds_nothing_wrong(site, browser):
+def test_a_browser_asks_no_other_host_and_finds_nothing_wrong(
+    site: dict[Path, Page], browser: "Browser"
+) -> None:
     asked: list[str] = []
     wrong: list[str] = []
     with browser.new_page(viewport={"width": 390, "height": 844}) as page:
@@ -137,21 +143,21 @@ def test_a_browser_asks_no_other_host_and_finds_nothing_wrong(site, browser):
     assert not wrong
 
 
-def test_formulas_are_drawn_by_the_browser(site):
+def test_formulas_are_drawn_by_the_browser(site: dict[Path, Page]) -> None:
     page = next(page for file, page in site.items() if file.name == "method.html")
     assert page.formulas > 50
     assert 'class="math' not in page.source
     assert not re.search(r"<mi>\\", page.source), "a formula has a command that was not understood"
 
 
-def test_the_families_are_those_of_the_code(site):
+def test_the_families_are_those_of_the_code(site: dict[Path, Page]) -> None:
     text = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
     written = re.search(r"<!-- families -->(.*?)<!-- /families -->", text, re.DOTALL)
     assert written, "docs/guide.md lists no families"
     assert re.findall(r"`([\w-]+)`", written[1]) == list(FAMILIES)
 
 
-def test_the_reference_has_every_public_name(site):
+def test_the_reference_has_every_public_name(site: dict[Path, Page]) -> None:
     page = next(page for file, page in site.items() if file.name == "api.html")
     for name in interbasis.__all__:
         assert name in page.ids, f"docs/api.md does not describe {name}"
@@ -161,7 +167,7 @@ def test_the_reference_has_every_public_name(site):
             assert f"{module}.{name}" in page.ids
 
 
-def test_the_page_of_commands_has_every_command_and_option(site):
+def test_the_page_of_commands_has_every_command_and_option(site: dict[Path, Page]) -> None:
     page = next(page for file, page in site.items() if file.name == "cli.html")
     assert "<!-- options" not in page.source
     parts = re.split(r'<section id="([\w-]+)"', page.source)

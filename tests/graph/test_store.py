@@ -1,33 +1,38 @@
 """What a run is on disk: complete, atomic, and refused when it is not whole."""
 
 import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 import interbasis
 from cases import mlp, modular_addition
 from interbasis import InterbasisError, build
 from interbasis.base.files import file_sha256
-from interbasis.graph.interaction_graph import Provenance
+from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.store import load, save
+from interbasis.network.network import Network
 
 
 @pytest.fixture
-def graph():
+def graph() -> InteractionGraph:
     case = mlp(nn.GELU())
     return build(case.network, case.inputs, edge_group=4, model="a test").graph
 
 
 @pytest.fixture
-def run(graph, tmp_path):
+def run(graph: InteractionGraph, tmp_path: Path) -> Path:
     save(graph, tmp_path / "run", signed=True)
     return tmp_path / "run"
 
 
-def test_what_is_loaded_is_what_was_saved(graph, run):
+def test_what_is_loaded_is_what_was_saved(graph: InteractionGraph, run: Path) -> None:
     loaded = load(run)
     assert loaded.config == graph.config
     assert loaded.provenance == graph.provenance
@@ -40,7 +45,7 @@ def test_what_is_loaded_is_what_was_saved(graph, run):
         assert torch.equal(mine, theirs)
 
 
-def test_a_graph_without_edges_or_constant_can_be_saved_too(tmp_path):
+def test_a_graph_without_edges_or_constant_can_be_saved_too(tmp_path: Path) -> None:
     case = modular_addition()
     graph = build(case.network, case.inputs, edge_method=None).graph
     loaded = load(graph.save(tmp_path / "deep" / "run"))
@@ -48,7 +53,7 @@ def test_a_graph_without_edges_or_constant_can_be_saved_too(tmp_path):
     assert [layer.constant for layer in loaded.layers] == [True, True, True, False]
 
 
-def test_the_folder_holds_config_and_one_tensor_file_and_no_pickle(run):
+def test_the_folder_holds_config_and_one_tensor_file_and_no_pickle(run: Path) -> None:
     names = sorted(path.name for path in run.iterdir())
     assert names[::2] == ["config.json", "signature.json"]
     assert len(names) == 3
@@ -67,7 +72,9 @@ def test_the_folder_holds_config_and_one_tensor_file_and_no_pickle(run):
     }
 
 
-def test_saving_again_replaces_the_run_and_leaves_other_results(run, graph, tmp_path):
+def test_saving_again_replaces_the_run_and_leaves_other_results(
+    run: Path, graph: InteractionGraph, tmp_path: Path
+) -> None:
     (run / "ablation.json").write_text("{}")
     case = mlp(nn.ReLU())
     other = build(case.network, case.inputs).graph
@@ -77,17 +84,19 @@ def test_saving_again_replaces_the_run_and_leaves_other_results(run, graph, tmp_
     assert len(list(run.glob("*.safetensors"))) == 1
 
 
-def test_a_crash_while_saving_leaves_the_old_run_whole(run, graph, monkeypatch):
+def test_a_crash_while_saving_leaves_the_old_run_whole(
+    run: Path, graph: InteractionGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = mlp(nn.ReLU())
     other = build(case.network, case.inputs).graph
     from interbasis.graph import store as module
 
-    def crash(*_):
+    def crash(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "write_tensors", crash)
-        with pytest.raises(InterbasisError, match=r"No space left on device.*untouched"):
+        with pytest.raises(InterbasisError, match=r"No space left .*untouched"):
             save(other, run, signed=True)
     with monkeypatch.context() as patch:
         patch.setattr(module, "write_text_atomically", crash)
@@ -99,7 +108,9 @@ def test_a_crash_while_saving_leaves_the_old_run_whole(run, graph, monkeypatch):
     assert len(list(run.iterdir())) == 3
 
 
-def test_what_a_kill_during_the_first_save_leaves_does_not_block_the_next(graph, tmp_path):
+def test_what_a_kill_during_the_first_save_leaves_does_not_block_the_next(
+    graph: InteractionGraph, tmp_path: Path
+) -> None:
     (tmp_path / ".graph.safetensors.new.abc.tmp").write_bytes(b"half")
     (tmp_path / "graph.safetensors.new").write_bytes(b"whole")
     (tmp_path / "graph-0123456789ab.safetensors").write_bytes(b"whole, but no config.json yet")
@@ -108,7 +119,9 @@ def test_what_a_kill_during_the_first_save_leaves_does_not_block_the_next(graph,
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_other_peoples_tensors_are_not_taken_for_ours(run, graph, tmp_path):
+def test_other_peoples_tensors_are_not_taken_for_ours(
+    run: Path, graph: InteractionGraph, tmp_path: Path
+) -> None:
     (run / "graph-final.safetensors").write_bytes(b"mine")
     graph.save(run)
     assert (run / "graph-final.safetensors").exists()
@@ -118,14 +131,17 @@ def test_other_peoples_tensors_are_not_taken_for_ours(run, graph, tmp_path):
         graph.save(tmp_path / "other")
 
 
-def test_a_run_that_is_replaced_while_it_is_read_is_read_anew(run, monkeypatch):
+def test_a_run_that_is_replaced_while_it_is_read_is_read_anew(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from interbasis.graph import store as module
 
     case = mlp(nn.ReLU())
     other = build(case.network, case.inputs).graph
-    read, calls = module._read_tensors, []
+    calls: list[Any] = []
+    read = module._read_tensors
 
-    def replaced_meanwhile(*arguments):
+    def replaced_meanwhile(*arguments: Any) -> dict[str, Tensor]:
         if not calls:
             calls.append(1)
             save(other, run, signed=True)
@@ -135,33 +151,33 @@ def test_a_run_that_is_replaced_while_it_is_read_is_read_anew(run, monkeypatch):
     assert torch.equal(load(run).edges[0], other.edges[0])
 
 
-def test_folders_that_hold_something_else_are_not_written_to(graph, tmp_path):
+def test_folders_that_hold_something_else_are_not_written_to(graph: InteractionGraph, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(InterbasisError, match="not empty and not an interbasis run"):
+    with pytest.raises(InterbasisError, match=r"not empty and not .* run"):
         graph.save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     with pytest.raises(InterbasisError, match="is a file"):
         graph.save(tmp_path / "thesis.tex")
 
 
-def truncate(run):
+def truncate(run: Path) -> None:
     file = next(run.glob("*.safetensors"))
     file.write_bytes(file.read_bytes()[:-100])
 
 
-def remove_tensors(run):
+def remove_tensors(run: Path) -> None:
     next(run.glob("*.safetensors")).unlink()
 
 
-def edit(**changes):
-    def apply(run):
+def edit(**changes: Any) -> Callable[..., Any]:
+    def apply(run: Path) -> None:
         header = json.loads((run / "config.json").read_text())
         (run / "config.json").write_text(json.dumps(header | changes))
 
     return apply
 
 
-def poison(run):
+def poison(run: Path) -> None:
     file = next(run.glob("*.safetensors"))
     tensors = load_file(file)
     tensors["edges.0"][1, 1] = torch.nan
@@ -169,7 +185,7 @@ def poison(run):
     edit(tensors={"file": file.name, "sha256": file_sha256(file)})(run)
 
 
-def shrink(run):
+def shrink(run: Path) -> None:
     file = next(run.glob("*.safetensors"))
     tensors = load_file(file)
     tensors["edges.0"] = tensors["edges.0"][:-1].clone()
@@ -177,7 +193,7 @@ def shrink(run):
     edit(tensors={"file": file.name, "sha256": file_sha256(file)})(run)
 
 
-def cut_config(run):
+def cut_config(run: Path) -> None:
     text = (run / "config.json").read_text()
     (run / "config.json").write_text(text[: len(text) // 2])
 
@@ -216,13 +232,13 @@ def cut_config(run):
         ),
     ],
 )
-def test_damaged_runs_are_refused(run, damage, message):
+def test_damaged_runs_are_refused(run: Path, damage: Callable[..., Any], message: str) -> None:
     damage(run)
     with pytest.raises(InterbasisError, match=message):
         load(run)
 
 
-def test_folders_that_are_no_runs_are_refused(tmp_path):
+def test_folders_that_are_no_runs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InterbasisError, match="is not a folder"):
         load(tmp_path / "nothing")
     with pytest.raises(InterbasisError, match=r"has no config\.json"):
@@ -232,15 +248,16 @@ def test_folders_that_are_no_runs_are_refused(tmp_path):
         load(tmp_path)
 
 
-def test_folders_one_may_not_use_are_refused(graph, tmp_path, monkeypatch):
-    from interbasis.base import files
+def test_folders_one_may_not_use_are_refused(
+    graph: InteractionGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
 
-    def forbidden(*_, **__):
+    def forbidden(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
     with monkeypatch.context() as patch:
-        patch.setattr(files.tempfile, "mkdtemp", forbidden)
-        with pytest.raises(InterbasisError, match=r"could not write.*Permission denied.*untouched"):
+        patch.setattr(tempfile, "mkdtemp", forbidden)
+        with pytest.raises(InterbasisError, match=r"write.*Permission denied.*untouched"):
             graph.save(tmp_path / "run")
     with pytest.raises(InterbasisError, match="File name too long"):
         graph.save(tmp_path / ("x" * 300))
@@ -253,7 +270,7 @@ def test_folders_one_may_not_use_are_refused(graph, tmp_path, monkeypatch):
             load(tmp_path / "run")
 
 
-def test_graphs_with_nan_are_not_saved(graph, tmp_path):
+def test_graphs_with_nan_are_not_saved(graph: InteractionGraph, tmp_path: Path) -> None:
     graph.edges[0][0, 0] = torch.nan
     with pytest.raises(InterbasisError, match=r"edges\.0 holds NaN.*not saved"):
         graph.save(tmp_path / "run")
@@ -270,13 +287,13 @@ def test_graphs_with_nan_are_not_saved(graph, tmp_path):
         ({"basis": torch.randn(99)}, "^the setting basis cannot be what was given, of type Tensor: .{,120}$"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings, message):
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
     case = mlp(nn.GELU())
     with pytest.raises(InterbasisError, match=message):
         build(case.network, case.inputs, **settings)
 
 
-def test_progress_is_told_to_whoever_asks():
+def test_progress_is_told_to_whoever_asks() -> None:
     told = []
     case = modular_addition()
     build(case.network, case.inputs, progress=lambda *what: told.append(what))
@@ -288,20 +305,20 @@ def test_progress_is_told_to_whoever_asks():
         assert done[-1] == 20
 
 
-def test_modules_must_be_made_networks_first():
+def test_modules_must_be_made_networks_first() -> None:
     with pytest.raises(InterbasisError, match="from_torch"):
-        build(nn.Linear(2, 3), torch.zeros(4, 2))
+        build(nn.Linear(2, 3), torch.zeros(4, 2))  # type: ignore[arg-type]
 
 
-def test_the_same_model_has_the_same_fingerprint_in_any_dtype():
+def test_the_same_model_has_the_same_fingerprint_in_any_dtype() -> None:
     network = mlp(nn.GELU()).network.to(torch.float32)
     assert network.fingerprint() == network.double().fingerprint()
     assert network.fingerprint() != mlp(nn.ReLU()).network.fingerprint()
 
 
 @pytest.mark.parametrize("where", ["layer norm", "slope", "prefix", "head"])
-def test_every_weight_counts_for_the_fingerprint(where):
-    def network(value: float):
+def test_every_weight_counts_for_the_fingerprint(where: str) -> None:
+    def network(value: float) -> Network:
         torch.manual_seed(0)
         norm, slope = nn.LayerNorm(5), nn.PReLU()
         first = nn.Linear(4, 4)
@@ -315,7 +332,7 @@ def test_every_weight_counts_for_the_fingerprint(where):
         changed[where].data.mul_(value)
         if where == "prefix":
             module = nn.Sequential(nn.BatchNorm1d(4), *module)
-            module[0].running_mean += value
+            module[0].running_mean.add_(value)
         result = interbasis.from_torch(module, general=True)
         return result.between(["linear.1", "linear.2"]) if where == "head" else result
 
@@ -323,7 +340,9 @@ def test_every_weight_counts_for_the_fingerprint(where):
 
 
 @pytest.mark.parametrize(("family", "language"), [("mlp", False), ("modadd", False), ("gpt2", True)])
-def test_runs_that_say_the_family_alone_are_language_models_or_not(graph, family, language):
+def test_runs_that_say_the_family_alone_are_language_models_or_not(
+    graph: InteractionGraph, family: str, language: bool
+) -> None:
     stored = graph.provenance.model_dump()
     assert stored.pop("predicts_next") is False
     assert Provenance(**stored | {"family": family}).predicts_next is language

@@ -1,12 +1,13 @@
 """A basis is an object: what there is to know about one, and how another is added."""
 
 from dataclasses import replace
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 import torch
 
-from cases import CASES
+from cases import CASES, Case
 from interbasis import InteractionGraph, build
 from interbasis.base.records import Basis
 from interbasis.compute.executor import Executor
@@ -17,13 +18,15 @@ from interbasis.graph.store import load
 from interbasis.lib.bases import BASES, FeatureBasis, FitInputs
 from interbasis.lib.bases.lib import LocalInteractionBasis
 from interbasis.lib.bases.principal import unrotated
+from interbasis.lib.covariance import Covariance
 from interbasis.lib.edges import edges as measure_edges
 from interbasis.lib.jacobians import Jacobians
 from interbasis.lib.statistics import Wanted, collect
+from interbasis.network.network import NodeLayer
 from reference import relative_error
 
 
-def test_every_word_has_a_record_and_a_basis():
+def test_every_word_has_a_record_and_a_basis() -> None:
     assert tuple(BASIS_KINDS) == tuple(BASES) == get_args(Basis)
     for name, basis in BASES.items():
         assert basis.kind is BASIS_KINDS[name]
@@ -31,7 +34,7 @@ def test_every_word_has_a_record_and_a_basis():
 
 
 @pytest.mark.parametrize("name", BASES)
-def test_a_basis_asks_for_no_more_than_it_says(name):
+def test_a_basis_asks_for_no_more_than_it_says(name: Basis) -> None:
     """Jacobians that raise serve a basis that needs none; diagonals serve one that needs no Grams."""
     case, basis = CASES["gelu"](), BASES[name]
     wanted = Wanted(grams=basis.needs_grams, cores=basis.needs_jacobians)
@@ -48,13 +51,13 @@ def test_a_basis_asks_for_no_more_than_it_says(name):
 class Standardized(FeatureBasis):
     """f̂_j = (f_j − mean_j) / σ_j: what a new basis has to write."""
 
-    kind = BasisKind("standardized", "standardized", "coordinates in standard deviations", "variance")
+    kind = BasisKind("standardized", "standardized", "coordinates in standard deviations", "variance")  # type: ignore[arg-type]
     needs_grams = False
 
-    def fit(self, inputs):
+    def fit(self, inputs: FitInputs) -> list[LayerBasis]:
         return [self.layer(*pair) for pair in zip(inputs.nodes, inputs.covariances, strict=True)]
 
-    def layer(self, node, covariance):
+    def layer(self, node: NodeLayer, covariance: Covariance) -> LayerBasis:
         plain = unrotated(node, covariance)
         deviation = plain.variances.sqrt()
         transform = torch.diag(1 / deviation)
@@ -70,13 +73,13 @@ class Standardized(FeatureBasis):
 class LogitsAsTheyAre(LocalInteractionBasis):
     """LIB with the last layer left alone whatever the settings say: a change of one step."""
 
-    kind = BasisKind("logits", "logits", "LIB with the logits as they are", "lambda")
+    kind = BasisKind("logits", "logits", "LIB with the logits as they are", "lambda")  # type: ignore[arg-type]
 
-    def fit(self, inputs):
+    def fit(self, inputs: FitInputs) -> list[LayerBasis]:
         return super().fit(replace(inputs, rotate_last=False))
 
 
-def test_a_basis_of_ones_own_is_fitted_saved_and_loaded(tmp_path):
+def test_a_basis_of_ones_own_is_fitted_saved_and_loaded(tmp_path: Path) -> None:
     """Registered it is by the tuple in fit/bases/__init__.py; any object with a `fit` does the same work."""
     case = CASES["gelu"]()
     layers = fitted(Standardized(), case, Wanted(grams=False, cores=False))
@@ -95,7 +98,7 @@ def test_a_basis_of_ones_own_is_fitted_saved_and_loaded(tmp_path):
         assert torch.equal(before, after)
 
 
-def test_a_basis_that_changes_one_step_inherits_the_others():
+def test_a_basis_that_changes_one_step_inherits_the_others() -> None:
     case = CASES["gelu"]()
     layers = fitted(LogitsAsTheyAre(), case, Wanted())
     expected = build(case.network, case.inputs, basis="lib", rotate_last=False, edge_method=None).graph.layers
@@ -103,14 +106,16 @@ def test_a_basis_that_changes_one_step_inherits_the_others():
         assert torch.equal(mine.transform, theirs.transform)
 
 
-def fitted(basis, case, wanted):
+def fitted(basis: FeatureBasis | Standardized | LogitsAsTheyAre, case: Case, wanted: Wanted) -> list[Any]:
     network, batches = case.network, Batches(case.inputs)
     statistics = collect(network, batches, wanted)
-    jacobians = Jacobians(Executor(network), statistics, batches) if basis.needs_jacobians else Unwanted()
+    jacobians: Any = Unwanted()
+    if basis.needs_jacobians:
+        jacobians = Jacobians(Executor(network), statistics, batches)
     config = build(network, case.inputs, basis="neuron", edge_method=None).graph.config
     return basis.fit(FitInputs(network.nodes, statistics.layers, jacobians, config))
 
 
 class Unwanted:
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> None:
         raise AssertionError("a basis that needs no Jacobians asked for them")

@@ -1,31 +1,35 @@
 """The invariants that any correct implementation of the bases shows."""
 
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import interbasis
-from cases import CASES, LANGUAGE, normal
+from cases import CASES, LANGUAGE, Case, normal
 from interbasis import build
+from interbasis.base.records import Basis
+from interbasis.graph.layer_basis import LayerBasis
 from reference import jacobian_gram, relative_error
 
 KINDS = ["lib", "gib", "pca", "neuron", "random"]
 CENTRED = ["lib", "gib", "pca", "random"]
 
 
-def fitted(name: str, kind: str, **settings):
+def fitted(name: str, kind: Basis, **settings: Any) -> tuple[Case, list[LayerBasis]]:
     case = CASES[name]()
     return case, build(case.network, case.inputs, basis=kind, edge_method=None, **settings).graph.layers
 
 
-def features(case, layers):
+def features(case: Case, layers: list[LayerBasis]) -> list[Any]:
     activations = case.network.activations(case.inputs)
     return [f.flatten(0, 1) @ layer.transform.T for f, layer in zip(activations, layers, strict=True)]
 
 
 @pytest.mark.parametrize("kind", CENTRED)
 @pytest.mark.parametrize("name", CASES)
-def test_centred_bases_keep_the_constant_apart(name, kind):
+def test_centred_bases_keep_the_constant_apart(name: str, kind: Basis) -> None:
     case, layers = fitted(name, kind)
     activations = case.network.activations(case.inputs)
     for f, layer, values in zip(activations, layers, features(case, layers), strict=True):
@@ -42,7 +46,7 @@ def test_centred_bases_keep_the_constant_apart(name, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CASES)
-def test_there_and_back(name, kind):
+def test_there_and_back(name: str, kind: Basis) -> None:
     """C C⁺ = I on the features kept, and C⁺C projects onto the directions kept."""
     _, layers = fitted(name, kind)
     for layer in layers:
@@ -54,7 +58,7 @@ def test_there_and_back(name, kind):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_in_lib_coordinates_covariance_is_lambda_and_the_jacobian_gram_is_one(name):
+def test_in_lib_coordinates_covariance_is_lambda_and_the_jacobian_gram_is_one(name: str) -> None:
     case, layers = fitted(name, "lib")
     activations = case.network.activations(case.inputs)
     for k, values in enumerate(features(case, layers)[:-1]):
@@ -69,19 +73,19 @@ def test_in_lib_coordinates_covariance_is_lambda_and_the_jacobian_gram_is_one(na
         assert (layer.eigenvalues[1 + layer.isolated :].diff() <= 0).all()
 
 
-def not_across(layer):
+def not_across(layer: LayerBasis) -> Tensor:
     """1 for pairs of features of which both or none are isolated; an isolated one may go with the others."""
     alone = torch.arange(layer.features - 1) < layer.isolated
     return (alone[:, None] == alone).double()
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_gib_is_the_gram_of_the_jacobian_to_the_end(name):
+def test_gib_is_the_gram_of_the_jacobian_to_the_end(name: str) -> None:
     case, layers = fitted(name, "gib")
     sections, activations = case.network.sections, case.network.activations(case.inputs)
     for k, layer in enumerate(layers[:-1]):
 
-        def to_the_end(f, k=k):
+        def to_the_end(f: Tensor, k: int = k) -> Tensor:
             for section in sections[k:]:
                 f = section(f)
             return f
@@ -93,7 +97,7 @@ def test_gib_is_the_gram_of_the_jacobian_to_the_end(name):
 
 @pytest.mark.parametrize("kind", CENTRED)
 @pytest.mark.parametrize("name", LANGUAGE)
-def test_an_isolated_variance_is_a_feature_of_its_own(name, kind):
+def test_an_isolated_variance_is_a_feature_of_its_own(name: str, kind: Basis) -> None:
     case, layers = fitted(name, kind)
     seen = 0
     for node, layer in zip(case.network.nodes, layers, strict=True):
@@ -109,7 +113,7 @@ def test_an_isolated_variance_is_a_feature_of_its_own(name, kind):
     assert seen == 2
 
 
-def test_without_isolation_the_variance_is_a_coordinate_like_others():
+def test_without_isolation_the_variance_is_a_coordinate_like_others() -> None:
     case, layers = fitted("gpt2", "lib", isolate=False)
     activations = case.network.activations(case.inputs)
     layer = layers[1]
@@ -121,7 +125,7 @@ def test_without_isolation_the_variance_is_a_coordinate_like_others():
 
 
 @pytest.mark.parametrize("name", ["gelu", "modadd", "modadd-2-blocks"])
-def test_gib_equals_lib_at_the_last_two_layers_and_differs_before(name):
+def test_gib_equals_lib_at_the_last_two_layers_and_differs_before(name: str) -> None:
     _, lib = fitted(name, "lib")
     _, gib = fitted(name, "gib")
     for k in (-1, -2):
@@ -132,7 +136,9 @@ def test_gib_equals_lib_at_the_last_two_layers_and_differs_before(name):
 
 @pytest.mark.parametrize("name", ["gelu", "modadd-2-blocks", "gpt2"])
 @pytest.mark.parametrize("kind", ["lib", "gib"])
-def test_results_depend_neither_on_batches_nor_on_the_order_of_the_data(name, kind, request):
+def test_results_depend_neither_on_batches_nor_on_the_order_of_the_data(
+    name: str, kind: Basis, request: pytest.FixtureRequest
+) -> None:
     case = CASES[name]()
     order = torch.randperm(len(case.inputs), generator=torch.Generator().manual_seed(1))
     reference = build(case.network, case.inputs, basis=kind).graph
@@ -148,7 +154,7 @@ def test_results_depend_neither_on_batches_nor_on_the_order_of_the_data(name, ki
 
 @pytest.mark.parametrize("kind", ["lib", "gib", "pca", "random"])
 @pytest.mark.parametrize("name", ["gelu", "modadd"])
-def test_rotating_the_last_layer_or_not_changes_nothing_before_it(name, kind):
+def test_rotating_the_last_layer_or_not_changes_nothing_before_it(name: str, kind: Basis) -> None:
     case = CASES[name]()
     rotated = build(case.network, case.inputs, basis=kind, rotate_last=True).graph
     left = build(case.network, case.inputs, basis=kind, rotate_last=False).graph
@@ -159,7 +165,7 @@ def test_rotating_the_last_layer_or_not_changes_nothing_before_it(name, kind):
         assert relative_error(mine, theirs) <= 1e-9
 
 
-def test_the_last_layer_is_pca_without_rescaling_or_left_alone():
+def test_the_last_layer_is_pca_without_rescaling_or_left_alone() -> None:
     case, layers = fitted("gelu", "lib")
     x = case.original(case.inputs)
     centred = x - x.mean(0)
@@ -172,7 +178,7 @@ def test_the_last_layer_is_pca_without_rescaling_or_left_alone():
     assert not left[-1].constant
 
 
-def test_pca_and_neuron_bases_are_what_they_say():
+def test_pca_and_neuron_bases_are_what_they_say() -> None:
     case, pca = fitted("gelu", "pca")
     _, neuron = fitted("gelu", "neuron")
     for f, layer, identity in zip(case.network.activations(case.inputs), pca, neuron, strict=True):
@@ -184,7 +190,7 @@ def test_pca_and_neuron_bases_are_what_they_say():
         assert relative_error(identity.eigenvalues[1:], x.square().mean(0)) <= 1e-12
 
 
-def test_the_random_control_differs_from_lib_in_the_rotation_alone():
+def test_the_random_control_differs_from_lib_in_the_rotation_alone() -> None:
     """Whitened directions turned at random, each scaled to have (VMVᵀ)_jj as its variance."""
     case, layers = fitted("gelu", "random", seed=4)
     activations = case.network.activations(case.inputs)
@@ -201,7 +207,7 @@ def test_the_random_control_differs_from_lib_in_the_rotation_alone():
     assert not torch.equal(layers[0].transform, other[0].transform)
 
 
-def test_a_direction_with_variance_but_no_use_is_in_pca_and_not_in_lib():
+def test_a_direction_with_variance_but_no_use_is_in_pca_and_not_in_lib() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3)).double()
     module[0].weight.data[:, 2] = 0
@@ -221,7 +227,7 @@ def test_a_direction_with_variance_but_no_use_is_in_pca_and_not_in_lib():
     assert relative_error(without.eigenvalues, lib.eigenvalues) <= 1e-10
 
 
-def test_a_linear_network_has_diagonal_edges_in_lib():
+def test_a_linear_network_has_diagonal_edges_in_lib() -> None:
     case = CASES["linear"]()
     graph = build(case.network, case.inputs).graph
     for edges in graph.edges:
@@ -230,14 +236,14 @@ def test_a_linear_network_has_diagonal_edges_in_lib():
         assert off.abs().max() <= 1e-7 * inner.max()
 
 
-def test_separate_blocks_have_no_edges_between_them():
+def test_separate_blocks_have_no_edges_between_them() -> None:
     """A full product design of inputs, so that sample cross-covariances vanish exactly."""
     torch.manual_seed(2)
     first = nn.Sequential(nn.Linear(2, 5), nn.GELU(), nn.Linear(5, 3), nn.GELU(), nn.Linear(3, 2)).double()
     second = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 3)).double()
     joined = nn.Sequential()
     for k, (a, b) in enumerate(zip(first, second, strict=True)):
-        if isinstance(a, nn.Linear):
+        if isinstance(a, nn.Linear) and isinstance(b, nn.Linear):
             layer = nn.Linear(a.in_features + b.in_features, a.out_features + b.out_features).double()
             layer.weight.data = torch.block_diag(a.weight.data, b.weight.data)
             layer.bias.data = torch.cat([a.bias.data, b.bias.data])
@@ -262,7 +268,7 @@ def test_separate_blocks_have_no_edges_between_them():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_dead_layer_leaves_the_constant_alone(kind):
+def test_a_dead_layer_leaves_the_constant_alone(kind: Basis) -> None:
     module = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)).double()
     module[0].bias.data[:] = -100
     graph = build(interbasis.from_torch(module), normal(50, 4), basis=kind).graph

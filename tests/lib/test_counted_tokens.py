@@ -1,16 +1,24 @@
 """Tokens left out of all sums over the data, against the definition with the same masks."""
 
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
 import pytest
 import torch
+from torch import Tensor
 
 from cases import CASES, as_general, attention_section
 from cases import activations as random_activations
 from interbasis import InterbasisError, build
+from interbasis.base.records import Basis
 from interbasis.data import Batches
 from interbasis.graph.store import load
 from interbasis.lib.counted_tokens import CountedTokens
 from interbasis.lib.edges import EdgeSettings, edges, estimate_edges, measure
 from interbasis.network.cores import AttentionShape, Counted, Rotary
+from interbasis.network.network import Network, Section
 from interbasis.network.section_jacobian import DenseJacobian
 from interbasis.numerics.integration import rule
 from interbasis.numerics.random_signs import Sources
@@ -18,11 +26,13 @@ from reference import edges as reference_edges
 from reference import jacobian_gram, relative_error
 
 WITH_POSITIONS = ["gpt2", "gpt-neox", "llama", "modadd", "modadd-2-blocks", "positionwise"]
-SETTINGS = {"skip_positions": 1, "norm_limit": 1.05}
+SETTINGS: dict[str, Any] = {"skip_positions": 1, "norm_limit": 1.05}
 ROUNDING = 1e-10
 
 
-def masks(network, inputs, skip_positions=1, norm_limit=1.05):
+def masks(
+    network: Network, inputs: Tensor, skip_positions: int = 1, norm_limit: float = 1.05
+) -> tuple[Any, list[Any]]:
     """What counts at every node layer, spelled out."""
     result = []
     fs = network.activations(inputs)
@@ -37,7 +47,7 @@ def masks(network, inputs, skip_positions=1, norm_limit=1.05):
 
 @pytest.mark.parametrize("kind", ["lib", "gib", "pca"])
 @pytest.mark.parametrize("name", WITH_POSITIONS)
-def test_bases_and_edges_count_what_they_are_told_to(name, kind):
+def test_bases_and_edges_count_what_they_are_told_to(name: str, kind: Basis) -> None:
     case = CASES[name]()
     graph = build(case.network, case.inputs, basis=kind, **SETTINGS).graph
     fs, counts = masks(case.network, case.inputs)
@@ -60,16 +70,14 @@ def test_bases_and_edges_count_what_they_are_told_to(name, kind):
             assert (within * M - torch.eye(len(M))).abs().max() <= 1e-8
         if kind == "gib":
             rest = case.network.sections[k:]
-            M = jacobian_gram(
-                lambda x, r=rest: through(r, x), f, graph.layers[-1].transform, count, counts[-1]
-            )
+            M = jacobian_gram(partial(through, rest), f, graph.layers[-1].transform, count, counts[-1])
             M = layer.inverse[:, 1:].T @ M @ layer.inverse[:, 1:]
             assert (within * M - torch.eye(len(M))).abs().max() <= 1e-8
         expected = reference_edges(section, f, layer, target, seen=count, told=counts[k + 1])
         assert relative_error(graph.edges[k], expected) <= ROUNDING
 
 
-def through(sections, f):
+def through(sections: Iterable[Section], f: Tensor) -> Tensor:
     for section in sections:
         f = section(f)
     return f
@@ -89,8 +97,8 @@ SHAPES = {
 
 @pytest.mark.parametrize("last_only", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_attention_skips_keys_and_queries(shape, last_only):
-    section = attention_section(SHAPES[shape], last_only)
+def test_attention_skips_keys_and_queries(shape: str, last_only: bool) -> None:
+    section: Any = attention_section(SHAPES[shape], last_only)
     f = random_activations(section, 4, 6)
     generator = torch.Generator().manual_seed(3)
     seen, told = (torch.rand(4, 6, generator=generator) < 0.6 for _ in range(2))
@@ -105,6 +113,7 @@ def test_attention_skips_keys_and_queries(shape, last_only):
     whole = section.core.sums_at(u, queries, metric, counted)
     for name, total in whole.items():
         assert relative_error(sum(part[name] for part in parts), total) <= ROUNDING
+    some: Any
     for some in (section, as_general(section)):
         jacobian = DenseJacobian.from_section(some, transform)
         moments = some.core.moments(
@@ -116,7 +125,9 @@ def test_attention_skips_keys_and_queries(shape, last_only):
 
 @pytest.mark.parametrize("group", [4, "positions"])
 @pytest.mark.parametrize("positions", [None, 3])
-def test_estimated_edges_count_the_same_tokens(group, positions):
+def test_estimated_edges_count_the_same_tokens(
+    group: int | Literal["positions"], positions: int | None
+) -> None:
     """The mean over seeds of ΣÊ² is that of the counted tokens, and not that of all."""
     case = CASES["llama"]()
     network, inputs = case.network, case.inputs
@@ -138,7 +149,7 @@ def test_estimated_edges_count_the_same_tokens(group, positions):
 
 
 @pytest.mark.parametrize("name", WITH_POSITIONS)
-def test_edges_of_a_graphs_bases_are_the_graphs(name, tmp_path):
+def test_edges_of_a_graphs_bases_are_the_graphs(name: str, tmp_path: Path) -> None:
     """`measure_edges(network, graph.layers, data)` leaves out what the build left out, loaded or not."""
     case = CASES[name]()
     network = case.network.double()
@@ -156,12 +167,12 @@ def test_edges_of_a_graphs_bases_are_the_graphs(name, tmp_path):
         assert relative_error(found.rms, expected) <= ROUNDING
 
 
-def build_limits(network, inputs):
+def build_limits(network: Network, inputs: Tensor) -> list[Any]:
     graph = build(network, inputs, basis="pca", edge_method=None, **SETTINGS).graph
     return [direction.norm_limit for direction in graph.provenance.largest_directions.values()]
 
 
-def test_results_do_not_depend_on_chunks(monkeypatch):
+def test_results_do_not_depend_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     from interbasis.compute import executor
 
     case = CASES["llama"]()
@@ -173,7 +184,7 @@ def test_results_do_not_depend_on_chunks(monkeypatch):
         assert relative_error(one, other) <= 1e-8
 
 
-def test_language_models_leave_massive_tokens_out_by_default():
+def test_language_models_leave_massive_tokens_out_by_default() -> None:
     case = CASES["llama"]()
     assert build(case.network, case.inputs, edge_method=None).graph.config.norm_limit == 3
     isolated = build(case.network, case.inputs, edge_method=None, isolate_largest=True).graph
@@ -182,7 +193,7 @@ def test_language_models_leave_massive_tokens_out_by_default():
     assert build(addition.network, addition.inputs, edge_method=None).graph.config.norm_limit == 0
 
 
-def test_the_largest_direction_stands_alone():
+def test_the_largest_direction_stands_alone() -> None:
     """Its feature is the first principal direction, and no other feature has any of it."""
     case = CASES["llama"]()
     graph = build(case.network, case.inputs, edge_method=None, isolate_largest=True).graph
@@ -198,9 +209,9 @@ def test_the_largest_direction_stands_alone():
         assert others.abs().max() <= 1e-8
 
 
-def test_nothing_left_to_count_is_refused():
+def test_nothing_left_to_count_is_refused() -> None:
     case = CASES["llama"]()
-    with pytest.raises(InterbasisError, match="no token counts at node layer"):
+    with pytest.raises(InterbasisError, match="no token counts at"):
         build(case.network, case.inputs, skip_positions=6)
     with pytest.raises(InterbasisError, match="a limit below the median"):
         build(case.network, case.inputs, norm_limit=0.5)

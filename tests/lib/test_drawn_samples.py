@@ -1,29 +1,33 @@
 """Λ and Ê over samples that were drawn: unbiased, with errors against the exact values on the same data."""
 
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
 import interbasis
 from interbasis import build
 from interbasis.data import Batches
 from interbasis.graph.precision import edge_error, eigenvalue_error
 from interbasis.lib.edges import edges
+from interbasis.network.network import Network
 
 pytest.importorskip("transformers")
 from tiny_models import random_model, tokens
 
 SEEDS = range(16)
-EXACT_EDGES = {"dtype": "float64", "norm_limit": 0}
-DRAWN = {"jacobian_samples": 16, "edge_samples": 16, "dtype": "float64", "norm_limit": 0}
+EXACT_EDGES: dict[str, Any] = {"dtype": "float64", "norm_limit": 0}
+DRAWN: dict[str, Any] = {"jacobian_samples": 16, "edge_samples": 16, "dtype": "float64", "norm_limit": 0}
 
 
 @pytest.fixture(scope="module")
-def network():
+def network() -> Network:
     return interbasis.from_hf(random_model("gpt2"))
 
 
 @pytest.fixture(scope="module")
-def data():
+def data() -> Tensor:
     return tokens(40, 8)
 
 
@@ -40,7 +44,9 @@ def root_mean_square(values: list[torch.Tensor]) -> torch.Tensor:
     ],
     ids=str,
 )
-def test_errors_of_edges_are_those_against_exact_edges_between_the_same_features(network, data, scheme):
+def test_errors_of_edges_are_those_against_exact_edges_between_the_same_features(
+    network: Network, data: Tensor, scheme: dict[str, Any]
+) -> None:
     """Root mean square over seeds, section by section: reported within 25 % of actual, no bias of Ê²."""
     graphs = [
         build(network, data, basis="pca", **(DRAWN | scheme | {"jacobian_samples": None}), seed=seed).graph
@@ -72,8 +78,10 @@ def test_errors_of_edges_are_those_against_exact_edges_between_the_same_features
     ],
     ids=str,
 )
-def test_errors_of_eigenvalues_are_those_against_an_exact_build(network, data, drawn):
-    settings = {"edge_method": None, "dtype": "float64", "norm_limit": 0}
+def test_errors_of_eigenvalues_are_those_against_an_exact_build(
+    network: Network, data: Tensor, drawn: dict[str, Any]
+) -> None:
+    settings: dict[str, Any] = {"edge_method": None, "dtype": "float64", "norm_limit": 0}
     exact = build(network, data, **settings).graph.layers
     graphs = [build(network, data, **settings, **drawn, seed=seed).graph for seed in SEEDS]
     ratios = []
@@ -92,7 +100,9 @@ def test_errors_of_eigenvalues_are_those_against_an_exact_build(network, data, d
     assert 0.75 < sum(ratios) / len(ratios) < 1.35
 
 
-def test_rounds_and_processes_give_the_bits_of_the_settings_that_they_end_with(network, data):
+def test_rounds_and_processes_give_the_bits_of_the_settings_that_they_end_with(
+    network: Network, data: Tensor
+) -> None:
     rounds = build(network, data, **(DRAWN | {"edge_samples": (4, 16)})).graph
     again = build(network, data, **(DRAWN | {"edge_samples": [4, 16]})).graph
     assert all(map(torch.equal, rounds.edges, again.edges))
@@ -103,7 +113,7 @@ def test_rounds_and_processes_give_the_bits_of_the_settings_that_they_end_with(n
         assert torch.allclose(one, other, rtol=1e-6, atol=1e-12)
 
 
-def test_statistics_of_drawn_samples_are_those_of_a_build_on_them(network, data):
+def test_statistics_of_drawn_samples_are_those_of_a_build_on_them(network: Network, data: Tensor) -> None:
     """Means are the drawn samples' own; Λ differs from theirs in second order of the groups' deviations."""
     drawn = build(network, data, statistics_samples=30, **EXACT_EDGES).graph
     chosen = Batches(data).drawn(30, drawn.config.seed).between(0, 30)
@@ -129,12 +139,14 @@ def test_statistics_of_drawn_samples_are_those_of_a_build_on_them(network, data)
     ],
     ids=["all", "gib", "other data"],
 )
-def test_statistics_that_cannot_be_drawn_are_refused(network, data, settings, words):
+def test_statistics_that_cannot_be_drawn_are_refused(
+    network: Network, data: Tensor, settings: dict[str, Any], words: str
+) -> None:
     with pytest.raises(interbasis.InterbasisError, match=words):
         build(network, data, edge_method=None, **settings)
 
 
-def test_all_samples_are_exact(network, data):
+def test_all_samples_are_exact(network: Network, data: Tensor) -> None:
     exact = build(network, data, dtype="float64", norm_limit=0).graph
     drawn = build(network, data, **(DRAWN | {"jacobian_samples": 40, "edge_samples": 40})).graph
     for one, other in zip(exact.edges, drawn.edges, strict=True):
@@ -143,16 +155,17 @@ def test_all_samples_are_exact(network, data):
     assert all(layer.eigenvalue_errors is None for layer in drawn.layers)
 
 
-def test_samples_drawn_are_nested_and_keep_their_lengths():
+def test_samples_drawn_are_nested_and_keep_their_lengths() -> None:
     batches = Batches(torch.arange(30)[:, None])
     many, few = (batches.drawn(count, seed=3).between(0, count).flatten().tolist() for count in (20, 7))
     assert many[:7] == few
     assert len(set(many)) == 20
-    loader = torch.utils.data.DataLoader(torch.arange(30)[:, None], batch_size=4)
+    rows: Any = torch.arange(30)[:, None]
+    loader = torch.utils.data.DataLoader(rows, batch_size=4)
     assert Batches(loader).drawn(7, seed=3).between(0, 7).flatten().tolist() == few
 
 
-def test_errors_are_medians_over_what_carries_nine_tenths(network, data):
+def test_errors_are_medians_over_what_carries_nine_tenths(network: Network, data: Tensor) -> None:
     graph = build(network, data, **DRAWN).graph
     ends = graph.layers[:2]
     inner, errors = graph.edges[0][1:, 1:].flatten(), graph.edge_errors[0][1:, 1:].flatten()

@@ -1,16 +1,18 @@
 """Edges: exact, by quadrature, and estimated."""
 
 from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cases import CASES, as_general, attention_section, mlp, normal
 from interbasis import InterbasisError, LayerBasis, Network, build
+from interbasis.base.records import Basis, Method
 from interbasis.compute.executor import Executor
 from interbasis.data import Batches
-from interbasis.lib.edges import EdgeSettings, EdgesPass, completeness, estimate_edges, measure
+from interbasis.lib.edges import Edges, EdgeSettings, EdgesPass, completeness, estimate_edges, measure
 from interbasis.lib.edges import edges as measure_edges
 from interbasis.models.sequential import RowPrefix
 from interbasis.network.cores import AttentionShape, Elementwise
@@ -24,7 +26,7 @@ from reference import relative_error
 @pytest.mark.parametrize("kind", ["lib", "pca", "neuron"])
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("method", ["gradient", "quadrature", "trapezoid"])
-def test_edges_are_what_the_definition_says(name, kind, method):
+def test_edges_are_what_the_definition_says(name: str, kind: Basis, method: Method) -> None:
     case = CASES[name]()
     graph = build(case.network, case.inputs, basis=kind, edge_method=method, edge_points=2).graph
     nodes, weights = {
@@ -35,13 +37,13 @@ def test_edges_are_what_the_definition_says(name, kind, method):
     activations = case.network.activations(case.inputs)
     for k, section in enumerate(case.network.sections):
         source, target = graph.layers[k : k + 2]
-        expected = reference_edges(section, activations[k], source, target, nodes, weights)
+        expected = reference_edges(section, activations[k], source, target, nodes=nodes, weights=weights)
         assert graph.edges[k].shape == (target.features, source.features)
         assert relative_error(graph.edges[k], expected) <= 1e-10
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "general"])
-def test_exact_attributions_add_up(name):
+def test_exact_attributions_add_up(name: str) -> None:
     """Completeness, Σ_j A_ij = F̂_i; attention and general cores have no closed form and take quadrature."""
     case = CASES[name]()
     layers = build(case.network, case.inputs, edge_method=None).graph.layers
@@ -49,7 +51,7 @@ def test_exact_attributions_add_up(name):
     assert max(missing) <= 1e-10
 
 
-def test_a_layer_norm_by_quadrature_adds_up_as_the_nodes_grow_dense():
+def test_a_layer_norm_by_quadrature_adds_up_as_the_nodes_grow_dense() -> None:
     """Along the line from 0 it turns within √ε of its start, which no small number of nodes resolves."""
     case = CASES["general"]()
     layers = build(case.network, case.inputs, edge_method=None).graph.layers
@@ -60,7 +62,7 @@ def test_a_layer_norm_by_quadrature_adds_up_as_the_nodes_grow_dense():
 
 
 @pytest.mark.parametrize("name", ["gelu", "silu", "modadd"])
-def test_a_gradient_does_not_add_up_and_quadrature_converges_to_exact(name):
+def test_a_gradient_does_not_add_up_and_quadrature_converges_to_exact(name: str) -> None:
     case = CASES[name]()
     layers = build(case.network, case.inputs, edge_method=None).graph.layers
     assert max(completeness(case.network, layers, case.inputs, "gradient")) > 1e-4
@@ -82,7 +84,7 @@ def test_a_gradient_does_not_add_up_and_quadrature_converges_to_exact(name):
 
 
 @pytest.mark.parametrize("name", ["relu", "leaky", "linear"])
-def test_gradient_equals_exact_for_positively_homogeneous_sections(name):
+def test_gradient_equals_exact_for_positively_homogeneous_sections(name: str) -> None:
     case = CASES[name]()
     layers = build(case.network, case.inputs, edge_method=None).graph.layers
     gradient = measure_edges(case.network, layers, case.inputs)
@@ -92,7 +94,9 @@ def test_gradient_equals_exact_for_positively_homogeneous_sections(name):
 
 
 @pytest.mark.parametrize("name", ["gelu", "positionwise", "modadd-2-blocks"])
-def test_small_blocks_of_samples_and_positions_change_nothing(name, monkeypatch):
+def test_small_blocks_of_samples_and_positions_change_nothing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from interbasis.network import attributions
 
     case = CASES[name]()
@@ -105,7 +109,7 @@ def test_small_blocks_of_samples_and_positions_change_nothing(name, monkeypatch)
     assert max(completeness(case.network, layers, case.inputs, points=40)) <= 1e-10
 
 
-def test_somebody_elses_bases_need_no_more_than_two_matrices():
+def test_somebody_elses_bases_need_no_more_than_two_matrices() -> None:
     case = mlp(nn.GELU())
     rotations = [torch.linalg.qr(normal(node.width, node.width))[0] for node in case.network.nodes]
     layers = [LayerBasis(f"mine {k}", rotation, rotation.T) for k, rotation in enumerate(rotations)]
@@ -115,15 +119,15 @@ def test_somebody_elses_bases_need_no_more_than_two_matrices():
         assert relative_error(found[k], reference_edges(section, activations[k], *layers[k : k + 2])) <= 1e-10
 
 
-def test_bases_that_do_not_fit_are_refused():
+def test_bases_that_do_not_fit_are_refused() -> None:
     case = mlp(nn.GELU())
     layers = build(case.network, case.inputs, edge_method=None).graph.layers
     with pytest.raises(InterbasisError, match=r"4 node layers linear\.0.*received 3"):
         measure_edges(case.network, layers[:3], case.inputs)
-    with pytest.raises(InterbasisError, match=r"acts on 10 coordinates, node layer 'linear\.0' has 7"):
+    with pytest.raises(InterbasisError, match=r"10 coordinates, node layer 'linear\.0' has 7"):
         measure_edges(case.network, [layers[1], *layers[1:]], case.inputs)
     with pytest.raises(InterbasisError, match="edge method is one of"):
-        measure_edges(case.network, layers, case.inputs, "midpoint")
+        measure_edges(case.network, layers, case.inputs, "midpoint")  # type: ignore[arg-type]
     with pytest.raises(InterbasisError, match="inverse of shape"):
         LayerBasis("odd", torch.zeros(3, 4), torch.zeros(3, 4))
 
@@ -131,7 +135,7 @@ def test_bases_that_do_not_fit_are_refused():
 class Identity(RowPrefix):
     """A prefix that takes activations as they are."""
 
-    def forward(self, inputs):
+    def forward(self, inputs: Tensor) -> Tensor:
         return inputs
 
 
@@ -147,11 +151,13 @@ def attention_network(general: bool) -> tuple[Network, list[LayerBasis], torch.T
     return network, identities, f
 
 
-def estimate(network, layers, data, sources):
+def estimate(
+    network: Network, layers: list[LayerBasis], data: Tensor | list[Any], sources: Sources | None
+) -> Edges:
     return measure(network, layers, Batches(data), EdgeSettings(rule(), sources))[0].edges
 
 
-SETTINGS = {
+SETTINGS: dict[str, tuple[bool, Any, int]] = {
     "mlp, groups of 8": (False, 8, 2),
     "mlp, groups of 8, one source": (False, 8, 1),
     "attention, groups of 3": (True, 3, 2),
@@ -160,7 +166,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_estimated_edges_are_unbiased_and_their_error_is_right(setting):
+def test_estimated_edges_are_unbiased_and_their_error_is_right(setting: str) -> None:
     """Mean of Ê² over 200 seeds within 3 standard errors; reported error right within a factor 2."""
     attention, group, count = SETTINGS[setting]
     if attention:
@@ -190,7 +196,9 @@ def test_estimated_edges_are_unbiased_and_their_error_is_right(setting):
     ("kind", "group"),
     [("attention", 4), ("attention", "positions"), ("rotary", "positions"), ("elementwise", 4)],
 )
-def test_edges_at_sampled_positions_are_unbiased_and_their_error_is_no_promise_too_much(kind, group):
+def test_edges_at_sampled_positions_are_unbiased_and_their_error_is_no_promise_too_much(
+    kind: str, group: int | Literal["positions"]
+) -> None:
     """Mean of Ê² over 200 seeds within 3.5 standard errors; the reported error is a bound, not far off."""
     network, layers, data = sampled_network(kind)
     exact = estimate(network, layers, data, None).rms
@@ -218,7 +226,7 @@ def sampled_network(kind: str) -> tuple[Network, list[LayerBasis], torch.Tensor]
 
 
 @pytest.mark.parametrize("sources", [Sources(6, 2, 1), Sources("positions", 2, 1, positions=7)])
-def test_short_runs_of_queries_change_nothing(sources, monkeypatch):
+def test_short_runs_of_queries_change_nothing(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
     from interbasis.network.cores.attention import core
 
     network, layers, data = sampled_network("attention")
@@ -228,7 +236,7 @@ def test_short_runs_of_queries_change_nothing(sources, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["attention", "elementwise"])
-def test_as_many_positions_as_there_are_is_all_of_them(kind):
+def test_as_many_positions_as_there_are_is_all_of_them(kind: str) -> None:
     network, layers, data = sampled_network(kind)
     assert torch.equal(
         estimate(network, layers, data, Sources(3, 2, 1, positions=9)).rms,
@@ -236,7 +244,7 @@ def test_as_many_positions_as_there_are_is_all_of_them(kind):
     )
 
 
-def test_the_error_falls_with_the_root_of_the_number_of_groups():
+def test_the_error_falls_with_the_root_of_the_number_of_groups() -> None:
     case = mlp(nn.GELU(), widths=(4, 6, 5), samples=512)
     network = case.network.between(["linear.0", "linear.1"])
     layers = build(network, case.inputs, edge_method=None).graph.layers
@@ -252,7 +260,7 @@ def test_the_error_falls_with_the_root_of_the_number_of_groups():
 
 
 @pytest.mark.parametrize("general", [False, True])
-def test_groups_of_one_and_single_positions_are_exact(general):
+def test_groups_of_one_and_single_positions_are_exact(general: bool) -> None:
     network, layers, data = attention_network(general)
     exact = estimate(network, layers, data, None)
     single = estimate(network, layers, data, Sources(1, 1, 0))
@@ -268,7 +276,9 @@ def test_groups_of_one_and_single_positions_are_exact(general):
 
 
 @pytest.mark.parametrize("group", [5, "positions"])
-def test_estimates_depend_on_the_seed_but_not_on_batches_or_on_the_path(group, monkeypatch, request):
+def test_estimates_depend_on_the_seed_but_not_on_batches_or_on_the_path(
+    group: int | Literal["positions"], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     from interbasis.network import attributions
 
     network, layers, data = attention_network(general=False)
@@ -285,7 +295,7 @@ def test_estimates_depend_on_the_seed_but_not_on_batches_or_on_the_path(group, m
 
 
 @pytest.mark.parametrize("sources", [None, Sources(5, 2, 7), Sources("positions", 1, 7)])
-def test_sums_over_parts_of_the_data_merge_into_those_of_the_whole(sources):
+def test_sums_over_parts_of_the_data_merge_into_those_of_the_whole(sources: Sources | None) -> None:
     """As processes would share the work: each takes its samples by their index in the whole."""
     network, layers, data = attention_network(general=False)
     whole = estimate(network, layers, data, sources)
@@ -299,7 +309,7 @@ def test_sums_over_parts_of_the_data_merge_into_those_of_the_whole(sources):
         assert relative_error(merged.error, whole.error) <= 1e-10
 
 
-def test_estimates_for_any_bases_come_with_their_error():
+def test_estimates_for_any_bases_come_with_their_error() -> None:
     network, layers, data = attention_network(general=False)
     (found,) = estimate_edges(network, layers, data, Sources(6, 3, 1))
     expected = estimate(network, layers, data, Sources(6, 3, 1))
@@ -307,9 +317,10 @@ def test_estimates_for_any_bases_come_with_their_error():
     assert torch.equal(found.error, expected.error)
 
 
-def test_estimates_refuse_shuffled_data_and_empty_groups():
+def test_estimates_refuse_shuffled_data_and_empty_groups() -> None:
     case = mlp(nn.GELU())
-    loader = torch.utils.data.DataLoader(case.inputs, batch_size=4, shuffle=True)
+    rows: Any = case.inputs
+    loader = torch.utils.data.DataLoader(rows, batch_size=4, shuffle=True)
     with pytest.raises(InterbasisError, match="turn shuffling off"):
         build(case.network, loader, edge_group=4)
     with pytest.raises(InterbasisError, match="at least 1"):
@@ -324,7 +335,7 @@ def test_estimates_refuse_shuffled_data_and_empty_groups():
 
 
 @pytest.mark.parametrize("group", [1, 7, "positions"])
-def test_a_build_takes_any_group(group):
+def test_a_build_takes_any_group(group: int | Literal["positions"]) -> None:
     case = CASES["modadd-2-blocks"]()
     exact, found = (build(case.network, case.inputs, edge_group=g).graph for g in (None, group))
     errors = [relative_error(f, e) for f, e in zip(found.edges, exact.edges, strict=True)]
@@ -339,7 +350,7 @@ def test_a_build_takes_any_group(group):
         assert min(errors[:4]) > 1e-3
 
 
-def test_a_built_graph_carries_the_errors_of_its_estimate():
+def test_a_built_graph_carries_the_errors_of_its_estimate() -> None:
     case = mlp(nn.GELU())
     graph = build(case.network, case.inputs, edge_group=4).graph
     assert [e.shape for e in graph.edge_errors] == [e.shape for e in graph.edges]

@@ -7,11 +7,12 @@ from torch import nn
 import interbasis
 from cases import CASES, as_general, mlp, modular_addition, normal
 from interbasis import build
+from interbasis.base.records import Basis
 from reference import jacobian_gram, relative_error
 
 
 @pytest.mark.parametrize("kind", ["lib", "gib"])
-def test_wide_layers_are_decomposed_on_the_small_side(kind):
+def test_wide_layers_are_decomposed_on_the_small_side(kind: Basis) -> None:
     """M has rank ≤ the width that is read; at full width, noise above an absolute cut would add features."""
     case = mlp(nn.ReLU(), widths=(80, 6, 5, 3), samples=300)
     layers = build(
@@ -22,7 +23,7 @@ def test_wide_layers_are_decomposed_on_the_small_side(kind):
     assert layers[0].jacobian_cut.dropped == 74  # the rest of the 80 directions with variance
 
 
-def test_jacobians_may_be_averaged_over_other_data():
+def test_jacobians_may_be_averaged_over_other_data() -> None:
     case = mlp(nn.GELU())
     other = normal(25, 6, seed=11)
     layers = build(case.network, case.inputs, jacobian_data=other, edge_method=None).graph.layers
@@ -32,7 +33,7 @@ def test_jacobians_may_be_averaged_over_other_data():
     assert (M - torch.eye(len(M))).abs().max() <= 1e-8
 
 
-def test_stochastic_sources_for_jacobians_are_exact_for_one_position_and_converge_otherwise():
+def test_stochastic_sources_for_jacobians_are_exact_for_one_position_and_converge_otherwise() -> None:
     one = CASES["general"]()
     exact = build(one.network, one.inputs, edge_method=None).graph.layers
     with_sources = build(one.network, one.inputs, edge_method=None, jacobian_sources=1).graph.layers
@@ -51,7 +52,7 @@ def test_stochastic_sources_for_jacobians_are_exact_for_one_position_and_converg
     assert 1e-6 < error(64) < error(1) < 0.5
 
 
-def test_one_source_is_exact_where_positions_do_not_mix():
+def test_one_source_is_exact_where_positions_do_not_mix() -> None:
     case = CASES["positionwise"]()
     first, last = case.network.sections  # the last is linear
     sections = (as_general(first), last)

@@ -1,21 +1,28 @@
 """Builds within a limit on memory."""
 
 import itertools
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import interbasis
 from graphs import tensors_of
 from interbasis.base.errors import InterbasisError
 from interbasis.base.memory import limited_workspace, resident_bytes
+from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import StoredBasis
 from interbasis.graph.settings import BuildConfig
 from interbasis.graph.store import load
 from interbasis.lib import build as building
 from interbasis.lib import memory
+from interbasis.lib.drawn_rounds import measure_edges
 from interbasis.lib.memory import MemoryPlan, SectionMemory, window_bytes
+from interbasis.lib.window import BuiltWindow
 from interbasis.network.cores import slope_moments
+from interbasis.network.network import Network
 from tiny_models import random_model
 
 TOKENS = torch.arange(45).view(5, 9) * 7 % 23
@@ -23,15 +30,15 @@ CLOSE = 1e-10
 
 
 @pytest.fixture(scope="module")
-def network():
+def network() -> Network:
     return interbasis.from_hf(random_model("llama"))
 
 
 @pytest.fixture
-def few_sections(monkeypatch):
+def few_sections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows of at most five sections, small chunks and small blocks."""
 
-    def within(limit, network, tokens, config):
+    def within(limit: float, network: Network, tokens: Tensor, config: BuildConfig) -> MemoryPlan:
         memory.check_windows(network, config, 1e9)
         ends = [0, *range(3, len(network.sections), 5), len(network.sections)]
         return MemoryPlan(tuple(itertools.pairwise(ends)), 2**16, 2**15)
@@ -39,7 +46,7 @@ def few_sections(monkeypatch):
     monkeypatch.setattr(MemoryPlan, "within", within)
 
 
-def assert_equal(one, other):
+def assert_equal(one: InteractionGraph, other: InteractionGraph) -> None:
     a, b = tensors_of(one), tensors_of(other)
     assert a.keys() == b.keys()
     for name, tensor in a.items():
@@ -57,7 +64,9 @@ def assert_equal(one, other):
     ],
     ids=["lib", "signed edges", "random", "pca", "neuron"],
 )
-def test_windows_give_the_same_graph(network, settings, cached, few_sections, tmp_path):
+def test_windows_give_the_same_graph(
+    network: Network, settings: dict[str, Any], cached: bool, few_sections: None, tmp_path: Path
+) -> None:
     whole = interbasis.build(network, TOKENS, dtype="float64", **settings).graph
     folder = tmp_path if cached else None
     cut = interbasis.build(
@@ -68,12 +77,14 @@ def test_windows_give_the_same_graph(network, settings, cached, few_sections, tm
     assert any(stored) == (cached and settings.get("basis") != "neuron")
 
 
-def test_windows_resume_and_a_saved_graph_is_the_same(network, few_sections, tmp_path, monkeypatch):
-    settings = {"dtype": "float64", "memory": 1, "resume": tmp_path, "basis": "pca"}
+def test_windows_resume_and_a_saved_graph_is_the_same(
+    network: Network, few_sections: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"dtype": "float64", "memory": 1, "resume": tmp_path, "basis": "pca"}
     calls = []
-    real = building.measure_edges
+    real = measure_edges
 
-    def measure(*args):
+    def measure(*args: Any) -> BuiltWindow:
         calls.append(len(args[0].network.sections))
         if len(calls) == 3:
             raise KeyboardInterrupt
@@ -92,33 +103,33 @@ def test_windows_resume_and_a_saved_graph_is_the_same(network, few_sections, tmp
     assert all(torch.equal(t, other) for t, other in zip(tensors_of(again).values(), before, strict=True))
 
 
-def test_padded_samples_in_windows(network, few_sections):
+def test_padded_samples_in_windows(network: Network, few_sections: None) -> None:
     from interbasis.data.samples import Samples
 
     lengths = torch.tensor([9, 9, 4, 4, 7])
     labels = torch.zeros(5, dtype=torch.int64)
     data = Samples(5, lambda a, b: (TOKENS[a:b], labels[a:b]), "tokens", lengths=lengths)
-    settings = {"dtype": "float64", "edge_method": "none"}
+    settings: dict[str, Any] = {"dtype": "float64", "edge_method": "none"}
     whole = interbasis.build(network, data, **settings).graph
     assert_equal(whole, interbasis.build(network, data, memory=1, **settings).graph)
 
 
 @pytest.mark.parametrize("settings", [{"basis": "gib"}, {"jacobian_queries": 4}])
-def test_what_requires_all_sections_is_refused(network, settings, few_sections):
+def test_what_requires_all_sections_is_refused(
+    network: Network, settings: dict[str, Any], few_sections: None
+) -> None:
     with pytest.raises(InterbasisError, match="cannot be built in parts"):
         interbasis.build(network, TOKENS, memory=1, **settings)
 
 
-def test_too_little_memory_is_refused_with_numbers(network):
-    with pytest.raises(
-        InterbasisError, match=r"is too little for section .* requires about .* give --memory"
-    ):
+def test_too_little_memory_is_refused_with_numbers(network: Network) -> None:
+    with pytest.raises(InterbasisError, match=r"too little for section .* about .* --memory"):
         interbasis.build(network, TOKENS, memory=10**6)
     with pytest.raises(InterbasisError, match="expected an amount of memory"):
         interbasis.build(network, TOKENS, memory=0)
 
 
-def test_a_limit_with_room_builds_everything_together(network):
+def test_a_limit_with_room_builds_everything_together(network: Network) -> None:
     limit = resident_bytes() + 2 * 10**9
     config = BuildConfig(dtype="float32")
     plan = MemoryPlan.within(limit, network, TOKENS.numel(), config)
@@ -126,7 +137,7 @@ def test_a_limit_with_room_builds_everything_together(network):
     assert plan.peak <= limit
 
 
-def test_windows_grow_with_the_limit(network):
+def test_windows_grow_with_the_limit(network: Network) -> None:
     config = BuildConfig(dtype="float64")
     sections = [SectionMemory.from_section(section, 45, 8, config) for section in network.sections]
     alone = max(window_bytes([section]) for section in sections)
@@ -145,8 +156,8 @@ def test_windows_grow_with_the_limit(network):
     assert numbers[-1] == 1
 
 
-def test_small_blocks_of_attention_give_the_same_sums(network):
-    core = next(s for s in network.double().sections if s.core.mixes_positions)
+def test_small_blocks_of_attention_give_the_same_sums(network: Network) -> None:
+    core: Any = next(s for s in network.double().sections if s.core.mixes_positions)
     f = network.double().activations(TOKENS)[network.layers.index(core.source.name)]
     u, metric = core.read_outs(f), core.write.T @ core.write
     wanted = core.core.sums_at(u, torch.arange(9).expand(5, -1), metric)
@@ -157,7 +168,7 @@ def test_small_blocks_of_attention_give_the_same_sums(network):
 
 
 @pytest.mark.parametrize("core", ["Elementwise", "Gated"])
-def test_rows_of_wide_cores_give_the_same_moments(core, monkeypatch):
+def test_rows_of_wide_cores_give_the_same_moments(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from interbasis.network import cores
 
     torch.manual_seed(0)

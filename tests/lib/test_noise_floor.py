@@ -1,5 +1,8 @@
 """What float32 and float64 keep, and what small data keep: the floor drops rounding and nothing else."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,12 +12,15 @@ import interbasis
 from cases import mlp, normal
 from interbasis import build, from_hf
 from interbasis.analysis.ablation.search import edges_required
+from interbasis.base.records import Basis
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.network.network import Network
 from interbasis.numerics.linalg import Floor, SpectrumCut
 from reference import relative_error
 from tiny_models import random_model, tokens
 
 
-def widest_error(single, double) -> float:
+def widest_error(single: InteractionGraph, double: InteractionGraph) -> float:
     """Of Λ, relative to itself; both must keep as many features in every layer."""
     assert [layer.features for layer in single.layers] == [layer.features for layer in double.layers]
     return max(
@@ -23,7 +29,7 @@ def widest_error(single, double) -> float:
     )
 
 
-def test_the_real_tinystories_model_keeps_in_float32_what_it_keeps_in_float64(shared):
+def test_the_real_tinystories_model_keeps_in_float32_what_it_keeps_in_float64(shared: Path) -> None:
     """Λ spans twelve decades before attention, and float32 still knows the smallest to 1e-4 of itself."""
     folder = shared / "tinystories-gpt-280k"
     stream = np.fromfile(folder / "tokens_train.uint16", dtype=np.uint16)[: 12 * 256]
@@ -37,7 +43,7 @@ def test_the_real_tinystories_model_keeps_in_float32_what_it_keeps_in_float64(sh
     assert (kept["attn_in.0"], kept["mlp_in.0"], kept["attn_in.1"]) == (127, 127, 127)
 
 
-def test_a_massive_coordinate_hides_no_other_feature():
+def test_a_massive_coordinate_hides_no_other_feature() -> None:
     """As in real models: one coordinate of the first position a thousand times all else; all tokens count.
 
     By default the first position is left out of the sums (`tests/lib/test_counted_tokens.py`).
@@ -58,7 +64,7 @@ def test_a_massive_coordinate_hides_no_other_feature():
     assert all(section.count > 0 for section in found)
 
 
-def test_rounding_within_attention_makes_no_features():
+def test_rounding_within_attention_makes_no_features() -> None:
     """Keys on a line per head, and values that see 4 coordinates: queries matter in 3 directions alone."""
     model = random_model("gpt2", torch.float32)
     with torch.no_grad():
@@ -78,13 +84,13 @@ def test_rounding_within_attention_makes_no_features():
 
 @pytest.mark.parametrize("kind", ["lib", "gib", "pca", "random"])
 @pytest.mark.parametrize("scales", [(1e-4, 1.0), (1.0, 1e-8), (1e4, 1.0), (1.0, 1e8)])
-def test_the_floor_goes_with_the_scale_of_weights_and_data(kind, scales):
+def test_the_floor_goes_with_the_scale_of_weights_and_data(kind: Basis, scales: tuple[float, float]) -> None:
     """An odd network of scaled weights or inputs keeps as many features as the plain one."""
     of_weights, of_inputs = scales
 
-    def network(scale: float):
+    def network(scale: float) -> Network:
         torch.manual_seed(0)
-        module = nn.Sequential(nn.Linear(8, 9), nn.ReLU(), nn.Linear(9, 7), nn.ReLU(), nn.Linear(7, 4))
+        module: Any = nn.Sequential(nn.Linear(8, 9), nn.ReLU(), nn.Linear(9, 7), nn.ReLU(), nn.Linear(7, 4))
         with torch.no_grad():
             for part in module[::2]:
                 part.weight.mul_(scale)
@@ -97,7 +103,7 @@ def test_the_floor_goes_with_the_scale_of_weights_and_data(kind, scales):
     assert plain.layers[0].features == 9
 
 
-def test_constant_activations_are_no_features():
+def test_constant_activations_are_no_features() -> None:
     """What rounding makes of a constant is small against the constant, not against itself."""
     case = mlp(nn.Tanh(), widths=(6, 5, 3))
     inputs = torch.full((50, 6), 1 / 3, dtype=torch.float64) + 1e-17 * normal(50, 6)
@@ -106,7 +112,7 @@ def test_constant_activations_are_no_features():
         assert build(case.network, inputs, basis=kind, edge_method=None).graph.layers[0].features == 1
 
 
-def test_floors_of_single_values():
+def test_floors_of_single_values() -> None:
     values = torch.tensor([4.0, 1e-3, 1e-9], dtype=torch.float64)
     magnitudes = torch.tensor([4.0, 1e5, 1e-9], dtype=torch.float64)
     floors = Floor(1e-15, None, 1e-6).levels(values, 1e-14, magnitudes)
@@ -120,7 +126,7 @@ def test_floors_of_single_values():
     assert Floor(1e-15).levels(1e-12 * values, 1e-14, magnitudes).tolist() == pytest.approx([4e-26] * 3)
 
 
-def test_the_noise_floor_drops_what_rounding_made():
+def test_the_noise_floor_drops_what_rounding_made() -> None:
     case = mlp(nn.Tanh(), widths=(4, 5, 3))
     wide = torch.cat([case.inputs, case.inputs @ normal(4, 6)], dim=1)
     torch.manual_seed(3)
@@ -137,7 +143,7 @@ def test_the_noise_floor_drops_what_rounding_made():
 
 @pytest.mark.parametrize("kind", ["lib", "pca", "gib"])
 @pytest.mark.parametrize("samples", [20, 400])
-def test_float32_keeps_no_noise_as_features(kind, samples):
+def test_float32_keeps_no_noise_as_features(kind: Basis, samples: int) -> None:
     """Fewer samples than coordinates, and inputs of low rank: rounding must not become features."""
     torch.manual_seed(0)
     network = interbasis.from_torch(nn.Sequential(nn.Linear(100, 30), nn.GELU(), nn.Linear(30, 10)))

@@ -1,15 +1,17 @@
 """Edges at some positions of every sequence: closed forms with an error, and no more of the network."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import interbasis
 from cases import normal
 from interbasis import LayerBasis, Network, build
 from interbasis.data import Batches
-from interbasis.lib.edges import EdgeSettings, measure
+from interbasis.lib.edges import Edges, EdgeSettings, measure
 from interbasis.models.sequential import RowPrefix
 from interbasis.network.cores import Linear, Normalize, Variance
 from interbasis.network.network import NodeLayer, Section
@@ -24,7 +26,7 @@ SEEDS = 400
 class Identity(RowPrefix):
     """A prefix that takes activations as they are."""
 
-    def forward(self, inputs):
+    def forward(self, inputs: Tensor) -> Tensor:
         return inputs
 
 
@@ -46,12 +48,14 @@ def norm_network(kind: str) -> tuple[Network, list[LayerBasis], torch.Tensor]:
     return Network(Identity([], 5, torch.float64), (section,)), layers, data
 
 
-def estimate(network, layers, data, sources):
+def estimate(
+    network: Network, layers: list[LayerBasis], data: Tensor | list[Any], sources: Sources | None
+) -> Edges:
     return measure(network, layers, Batches(data), EdgeSettings(rule(), sources))[0].edges
 
 
 @pytest.mark.parametrize("kind", ["linear", "variance", "normalize"])
-def test_closed_forms_at_sampled_positions_are_unbiased_and_their_error_is_right(kind):
+def test_closed_forms_at_sampled_positions_are_unbiased_and_their_error_is_right(kind: str) -> None:
     """Mean of Ê² over the seeds within 3.5 standard errors; the reported error is no less than the actual."""
     network, layers, data = norm_network(kind)
     exact = estimate(network, layers, data, None).rms
@@ -68,14 +72,14 @@ def test_closed_forms_at_sampled_positions_are_unbiased_and_their_error_is_right
     assert ratio.max() < 2
 
 
-def reported_over_actual(found: list) -> torch.Tensor:
+def reported_over_actual(found: list[Any]) -> torch.Tensor:
     """Standard errors of Ê²; that of Ê follows from them for small ones, σ(Ê²) = 2Ê σ(Ê)."""
     reported = torch.stack([(2 * e.rms * e.error).square() for e in found]).mean(0).sqrt()
     return reported / torch.stack([e.rms.square() for e in found]).std(0)
 
 
 @pytest.mark.parametrize("kind", ["linear", "variance", "normalize"])
-def test_an_odd_number_of_positions_and_a_single_one_promise_no_less_than_their_error(kind):
+def test_an_odd_number_of_positions_and_a_single_one_promise_no_less_than_their_error(kind: str) -> None:
     network, layers, data = norm_network(kind)
     for positions in (1, 5):
         sources = [Sources("positions", 1, seed, positions) for seed in range(SEEDS)]
@@ -84,7 +88,7 @@ def test_an_odd_number_of_positions_and_a_single_one_promise_no_less_than_their_
 
 
 @pytest.mark.parametrize("kind", ["linear", "variance", "normalize"])
-def test_as_many_positions_as_there_are_is_exact(kind):
+def test_as_many_positions_as_there_are_is_exact(kind: str) -> None:
     network, layers, data = norm_network(kind)
     found = estimate(network, layers, data, Sources("positions", 1, 0, positions=24))
     assert relative_error(found.rms, estimate(network, layers, data, None).rms) <= 1e-12
@@ -92,7 +96,9 @@ def test_as_many_positions_as_there_are_is_exact(kind):
 
 
 @pytest.mark.parametrize("kind", ["linear", "variance", "normalize"])
-def test_closed_forms_do_not_depend_on_batches(kind, monkeypatch, request):
+def test_closed_forms_do_not_depend_on_batches(
+    kind: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     network, layers, data = norm_network(kind)
     for sources in (None, Sources("positions", 1, 3, positions=8)):
         whole = estimate(network, layers, data, sources)
@@ -105,11 +111,16 @@ def test_closed_forms_do_not_depend_on_batches(kind, monkeypatch, request):
             assert relative_error(parts.error, whole.error) <= 1e-10
 
 
-SAMPLED = {"edge_group": "positions", "edge_sources": 1, "edge_positions": 3, "dtype": "float64"}
+SAMPLED: dict[str, Any] = {
+    "edge_group": "positions",
+    "edge_sources": 1,
+    "edge_positions": 3,
+    "dtype": "float64",
+}
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_no_more_of_the_network_than_needed_gives_the_same_edges(name):
+def test_no_more_of_the_network_than_needed_gives_the_same_edges(name: str) -> None:
     """Beside a limit that no token exceeds, which has the network run everywhere."""
     network, data = interbasis.from_hf(random_model(name)), tokens(5, 8)
     everywhere = build(network, data, norm_limit=1e9, **SAMPLED).graph
@@ -120,7 +131,7 @@ def test_no_more_of_the_network_than_needed_gives_the_same_edges(name):
             assert max(relative_error(mine, theirs) for mine, theirs in pairs) <= 1e-9
 
 
-def test_positions_that_nobody_reads_are_not_computed():
+def test_positions_that_nobody_reads_are_not_computed() -> None:
     """After every attention the network runs at the sampled positions alone, from stored activations on."""
     network, ran = counting(interbasis.from_hf(random_model("gpt2")))
     blocks = sum(name.startswith("attn_in.") for name in network.layers)
@@ -135,21 +146,23 @@ def test_positions_that_nobody_reads_are_not_computed():
 
 def counting(network: Network) -> tuple[Network, list[tuple[str, int]]]:
     """The network, and which sections ran at how many positions."""
-    ran = []
+    ran: list[tuple[str, int]] = []
 
-    def of(section):
-        class Counting(type(section)):
-            def __call__(self, f):
-                ran.append((self.source.name, f.shape[1]))
-                return super().__call__(f)
+    def of(section: Section) -> Section:
+        def call(self: Any, f: Tensor) -> Tensor:
+            ran.append((self.source.name, f.shape[1]))
+            return super(type(self), self).__call__(f)
 
-        return Counting(**{name: getattr(section, name) for name in section.__dataclass_fields__})
+        counting = type("Counting", (type(section),), {"__call__": call})
+        return counting(**{name: getattr(section, name) for name in section.__dataclass_fields__})
 
     return replace(network, sections=tuple(of(section) for section in network.sections)), ran
 
 
 @pytest.mark.parametrize("settings", [{}, SAMPLED, {"edge_group": 5, "edge_sources": 2}])
-def test_features_that_are_filled_up_change_nothing(settings, monkeypatch):
+def test_features_that_are_filled_up_change_nothing(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from interbasis.network import network as sections
 
     network, data = interbasis.from_hf(random_model("gpt2")).to(torch.float64), tokens(5, 8)

@@ -1,5 +1,7 @@
 """Jacobians on slices of the data against full per-sample Jacobians, and the basis that is made of them."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -15,7 +17,7 @@ from reference import relative_error
 
 
 @pytest.mark.parametrize("name", ["gelu", "linear", "positionwise", "modadd", "modadd-2-blocks", "general"])
-def test_jacobians_of_slices(name):
+def test_jacobians_of_slices(name: str) -> None:
     case = CASES[name]()
     network, layers = (
         case.network,
@@ -43,7 +45,7 @@ def test_jacobians_of_slices(name):
 
 
 @pytest.mark.parametrize("name", ["gelu", "modadd", "gpt2"])
-def test_joint_basis_is_lib_up_to_a_rotation(name):
+def test_joint_basis_is_lib_up_to_a_rotation(name: str) -> None:
     """The same metric CᵀC, so that the layer before does not notice; back and forth loses nothing."""
     case = CASES[name]()
     lib, jib = (
@@ -65,7 +67,7 @@ def test_joint_basis_is_lib_up_to_a_rotation(name):
         assert relative_error(variances, layer.eigenvalues[layer.first_feature :]) <= 1e-6
 
 
-def test_a_linear_network_has_nothing_to_turn_by():
+def test_a_linear_network_has_nothing_to_turn_by() -> None:
     case = CASES["linear"]()
     lib, jib = (build(case.network, case.inputs, basis=basis).graph.layers for basis in ("lib", "jib"))
     for mine, theirs in zip(jib, lib, strict=True):
@@ -76,7 +78,7 @@ def test_a_linear_network_has_nothing_to_turn_by():
     ("settings", "message"),
     [({}, "unsupported for convolutions"), ({"skip_positions": 1}, "counts every token")],
 )
-def test_joint_basis_refuses_before_any_work(settings, message):
+def test_joint_basis_refuses_before_any_work(settings: dict[str, Any], message: str) -> None:
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Conv1d(2, 3, 3), torch.nn.ReLU(), torch.nn.Conv1d(3, 2, 3))
     images = torch.randn(4, 2, 9)

@@ -1,11 +1,13 @@
 """One pass, mergeable, and numerically sound."""
 
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import interbasis
-from cases import CASES, mlp, modular_addition, normal
+from cases import CASES, Case, mlp, modular_addition, normal
 from interbasis.data import Batches
 from interbasis.lib.covariance import Covariance
 from interbasis.lib.statistics import Statistics, collect
@@ -21,7 +23,7 @@ def covariance_of(x: torch.Tensor, sizes: list[int]) -> Covariance:
 
 
 @pytest.mark.parametrize("sizes", [[600], [1, 599], [100] * 6, [250, 50, 300], [1] * 600])
-def test_a_mean_a_million_times_the_spread_costs_no_digits(sizes):
+def test_a_mean_a_million_times_the_spread_costs_no_digits(sizes: list[int]) -> None:
     """Integers and powers of two make the data, their mean and their scatter exact in float64."""
     small = torch.randint(-8, 9, (600, 5), generator=torch.Generator().manual_seed(0)).double()
     x = small + 2.0**23
@@ -32,7 +34,7 @@ def test_a_mean_a_million_times_the_spread_costs_no_digits(sizes):
     assert relative_error(found.variances, expected.diagonal()) <= 1e-10
 
 
-def test_the_diagonal_alone_agrees_with_the_full_scatter():
+def test_the_diagonal_alone_agrees_with_the_full_scatter() -> None:
     x = normal(50, 4) + 3
     whole, first, second = (
         Covariance.from_rows(x),
@@ -44,7 +46,7 @@ def test_the_diagonal_alone_agrees_with_the_full_scatter():
 
 
 @pytest.mark.parametrize("case", [mlp(nn.GELU()), modular_addition(2)], ids=["mlp", "modadd"])
-def test_statistics_of_parts_merge_into_those_of_the_whole(case):
+def test_statistics_of_parts_merge_into_those_of_the_whole(case: Case) -> None:
     whole = collect(case.network, Batches(case.inputs))
     first, second = (collect(case.network, Batches(part)) for part in (case.inputs[:3], case.inputs[3:]))
     merged = Statistics()
@@ -61,7 +63,7 @@ def test_statistics_of_parts_merge_into_those_of_the_whole(case):
             assert relative_error(mine[name], theirs[name]) <= 1e-12
 
 
-def test_samples_are_parted_before_a_layer_that_is_too_wide_for_them(monkeypatch):
+def test_samples_are_parted_before_a_layer_that_is_too_wide_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """All samples pass the narrow layers together, and the wide ones in parts, down to one sample each."""
     from interbasis.compute import executor
     from interbasis.lib import statistics
@@ -72,7 +74,7 @@ def test_samples_are_parted_before_a_layer_that_is_too_wide_for_them(monkeypatch
     passes = []
     add = statistics.Statistics.add_layer
 
-    def counting(self, index, layer):
+    def counting(self: statistics.Statistics, index: int, layer: Any) -> None:
         passes.append(index)
         add(self, index, layer)
 
@@ -91,7 +93,7 @@ def test_samples_are_parted_before_a_layer_that_is_too_wide_for_them(monkeypatch
     assert passes.count(0) > len(case.inputs)
 
 
-def test_float32_networks_are_summed_in_float64():
+def test_float32_networks_are_summed_in_float64() -> None:
     case = mlp(nn.GELU(), samples=3000)
     exact = collect(case.network, Batches(case.inputs))
     single = collect(case.network.to(torch.float32), Batches(case.inputs))
@@ -100,25 +102,21 @@ def test_float32_networks_are_summed_in_float64():
         assert relative_error(mine.gram, theirs.gram) <= 1e-5
 
 
-def test_activations_that_are_not_finite_are_traced_to_layer_and_samples():
+def test_activations_that_are_not_finite_are_traced_to_layer_and_samples() -> None:
     case = mlp(nn.ReLU())
     inputs = case.inputs.clone()
     inputs[17] = torch.inf
-    with pytest.raises(
-        interbasis.InterbasisError, match=r"'linear\.0' are not finite.*sample 17 of the data"
-    ):
+    with pytest.raises(interbasis.InterbasisError, match=r"'linear\.0' are not finite.*17 of the data"):
         interbasis.build(case.network, inputs)
-    with pytest.raises(
-        interbasis.InterbasisError, match=r"'linear\.0' are not finite.*sample 17 of the edge_data"
-    ):
+    with pytest.raises(interbasis.InterbasisError, match=r"'linear\.0' are not finite.*17 of the edge_data"):
         interbasis.build(case.network, case.inputs, edge_data=inputs)
-    with pytest.raises(interbasis.InterbasisError, match=r"'linear\.0' reach .* too large to be squared"):
+    with pytest.raises(interbasis.InterbasisError, match=r"'linear\.0' reach .* too large"):
         interbasis.build(case.network, 1e200 * case.inputs)
     with pytest.raises(interbasis.InterbasisError, match="no positions"):
         interbasis.build(case.network, case.inputs[:, None][:, :0])
 
 
-def test_a_mean_a_million_times_the_spread_in_a_whole_build(small_chunks):
+def test_a_mean_a_million_times_the_spread_in_a_whole_build(small_chunks: None) -> None:
     """The first layer of a network that sees x + 2²³ and takes it away again is that of one that sees x."""
     x = torch.randint(-8, 9, (300, 4), generator=torch.Generator().manual_seed(1)).double() / 8
     torch.manual_seed(0)
@@ -136,7 +134,9 @@ def test_a_mean_a_million_times_the_spread_in_a_whole_build(small_chunks):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt-neox", "llama", "modadd-2-blocks"])
-def test_columns_that_neighbouring_layers_share_are_multiplied_once(name, monkeypatch):
+def test_columns_that_neighbouring_layers_share_are_multiplied_once(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A residual stream is a part of three Grams of a block."""
     from interbasis.lib import covariance
 
@@ -144,7 +144,7 @@ def test_columns_that_neighbouring_layers_share_are_multiplied_once(name, monkey
     shared = []
     scatter = covariance.Known.scatter
 
-    def counting(known, centred):
+    def counting(known: covariance.Known, centred: Tensor) -> Tensor:
         shared.append(len(known.target))
         return scatter(known, centred)
 

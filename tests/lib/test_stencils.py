@@ -1,16 +1,19 @@
 """Closed forms of sections that read a stencil, against per-sample Jacobians in float64."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
-from torch import nn
+from torch import Tensor, nn
 
 import interbasis
 from cases import normal
+from interbasis.base.records import Method
 from interbasis.compute.executor import Executor
 from interbasis.data.batches import Batches
+from interbasis.graph.layer_basis import LayerBasis
 from interbasis.lib.edges import EdgeSettings, SectionEdges, completeness, estimate_edges
 from interbasis.lib.edges import edges as measure_edges
 from interbasis.lib.jacobians import Jacobians
@@ -19,6 +22,7 @@ from interbasis.network.cores import Elementwise, Gated, General
 from interbasis.network.network import NodeLayer
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import (
+    StencilSection,
     add_taps,
     averaging_section,
     flattened_taps,
@@ -32,6 +36,7 @@ from interbasis.numerics.random_signs import Sources
 from reference import attributions, edges, jacobian_gram, jacobians, relative_error
 from stencil_cases import (
     EXAMPLE,
+    Geometry,
     as_activations,
     convolution_section,
     geometries,
@@ -42,7 +47,7 @@ from stencil_cases import (
 CORES = [nn.ReLU(), nn.ReLU6(), nn.GELU(), nn.SiLU(), nn.Tanh(), nn.LeakyReLU(0.2), nn.Sigmoid()]
 
 
-def check_gram(section, images):
+def check_gram(section: StencilSection, images: Tensor) -> None:
     """M′ from statistics collected in one pass, against the definition."""
     network, batches = network_of(section), Batches(images)
     transform = normal(4, section.target.width, seed=9)
@@ -57,17 +62,21 @@ def check_gram(section, images):
     assert (gram.magnitudes_along(directions) >= gram.along(directions) * (1 - 1e-9) / (2 * 9 * 9)).all()
 
 
-def check_edges(section, images):
+def check_edges(section: StencilSection, images: Tensor) -> None:
     """Gradient edges and a quadrature against the definition; completeness where the integral is exact."""
     layers = identities(section)
     f = as_activations(images)
-    for method, points in (("gradient", 1), ("quadrature", 3)):
+    methods: tuple[tuple[Method, int], ...] = (("gradient", 1), ("quadrature", 3))
+    for method, points in methods:
         integral = rule(method, points)
         [found] = measure_edges(network_of(section), layers, images, method, points=points)
-        assert relative_error(found, edges(section, f, *layers, integral.nodes, integral.weights)) < 1e-10
+        assert (
+            relative_error(found, edges(section, f, *layers, nodes=integral.nodes, weights=integral.weights))
+            < 1e-10
+        )
 
 
-def identities(section):
+def identities(section: StencilSection) -> list[LayerBasis]:
     """Random invertible bases that keep the constant."""
     layers = []
     for node, seed in ((section.source, 12), (section.target, 13)):
@@ -79,25 +88,25 @@ def identities(section):
 
 @settings(max_examples=40, deadline=None)
 @given(geometry=geometries())
-def test_jacobian_grams_of_convolutions(geometry):
+def test_jacobian_grams_of_convolutions(geometry: Geometry) -> None:
     check_gram(convolution_section(geometry), geometry.images)
 
 
 @settings(max_examples=3, deadline=None)
 @given(geometry=geometries(dims=(3,)))
-def test_in_three_dimensions(geometry):
+def test_in_three_dimensions(geometry: Geometry) -> None:
     check_gram(convolution_section(geometry), geometry.images[:2])
     check_edges(convolution_section(geometry), geometry.images[:1])
 
 
 @settings(max_examples=15, deadline=None)
 @given(geometry=geometries())
-def test_edges_of_convolutions(geometry):
+def test_edges_of_convolutions(geometry: Geometry) -> None:
     check_edges(convolution_section(geometry), geometry.images[:2])
 
 
 @pytest.mark.parametrize("activation", CORES, ids=lambda module: type(module).__name__)
-def test_activations(activation):
+def test_activations(activation: nn.Module) -> None:
     section = convolution_section(EXAMPLE, Elementwise(activation))
     check_gram(section, EXAMPLE.images)
     check_edges(section, EXAMPLE.images[:1])
@@ -105,7 +114,7 @@ def test_activations(activation):
     assert missing < 1e-12
 
 
-def test_gated_and_general_cores():
+def test_gated_and_general_cores() -> None:
     gated = convolution_section(EXAMPLE, Gated(nn.SiLU()), read_rows=8)
     check_gram(gated, EXAMPLE.images)
     check_edges(gated, EXAMPLE.images[:1])
@@ -131,7 +140,7 @@ MAXIMA = {
 
 
 @pytest.mark.parametrize("stencil", POOLS.values(), ids=POOLS)
-def test_average_pooling(stencil):
+def test_average_pooling(stencil: Stencil) -> None:
     images = normal(3, 4, 5, 6, seed=1)
     section = averaging_section(*nodes(stencil, 5, 5), stencil, images)
     check_gram(section, images)
@@ -139,7 +148,7 @@ def test_average_pooling(stencil):
 
 
 @pytest.mark.parametrize("stencil", MAXIMA.values(), ids=MAXIMA)
-def test_max_pooling(stencil):
+def test_max_pooling(stencil: Stencil) -> None:
     """Also where several pixels are largest, as after a ReLU: the first one counts."""
     images = normal(3, 4, 5, 6, seed=1)
     for some in (images, images.relu()):
@@ -150,7 +159,7 @@ def test_max_pooling(stencil):
             assert max(completeness(network_of(section), identities(section), some)) < 1e-12
 
 
-def test_flatten_into_a_linear_layer():
+def test_flatten_into_a_linear_layer() -> None:
     images, stencil = normal(3, 4, 3, 2, seed=1), Stencil.flattened((3, 2))
     linear = nn.Linear(24, 3).double()
     skip = patch_matrix(stencil, 4, 5, images)
@@ -163,11 +172,11 @@ def test_flatten_into_a_linear_layer():
     check_edges(section, images)
 
 
-def nodes(stencil, before, after):
+def nodes(stencil: Stencil, before: int, after: int) -> tuple[NodeLayer, NodeLayer]:
     return NodeLayer("a", before, grid=stencil.source), NodeLayer("b", after, grid=stencil.target)
 
 
-def test_a_shortcut_through_an_average_overlaps_with_the_kernel():
+def test_a_shortcut_through_an_average_overlaps_with_the_kernel() -> None:
     section = convolution_section(EXAMPLE)
     average = Stencil.average(
         (5, 6), SlidingWindow.from_arguments((2, 2), 2, padding=((0, 1), (0, 0))), count_padding=False
@@ -182,7 +191,7 @@ def test_a_shortcut_through_an_average_overlaps_with_the_kernel():
     check_gram(replace(section, read=read, skip=skip, stencil=stencil), EXAMPLE.images)
 
 
-def test_bases_of_a_residual_network_hold_what_any_basis_must():
+def test_bases_of_a_residual_network_hold_what_any_basis_must() -> None:
     network, _, images = small_residual()
     graph = interbasis.build(network, images, edge_method="exact", dtype="float64").graph
     activations = network.activations(images)
@@ -204,7 +213,7 @@ def test_bases_of_a_residual_network_hold_what_any_basis_must():
     assert max(completeness(network, graph.layers, images)) < 1e-10
 
 
-def test_errors_of_the_next_layer_are_carried_on():
+def test_errors_of_the_next_layer_are_carried_on() -> None:
     """Where the next features are off by CᵀEC, so is M′, by the same sum with E in the middle."""
     section, images = convolution_section(EXAMPLE), EXAMPLE.images
     network, batches = network_of(section), Batches(images)
@@ -216,7 +225,7 @@ def test_errors_of_the_next_layer_are_carried_on():
     assert relative_error(replace(gram, K=gram.noise[0]).matrix, expected[1:, 1:]) < 1e-10
 
 
-def test_batches_do_not_matter(monkeypatch):
+def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     network, _, images = small_residual(samples=12)
     whole = interbasis.build(network, images, dtype="float64").graph
     monkeypatch.setattr("interbasis.compute.executor.CHUNK_BYTES", 2**14)
@@ -227,13 +236,13 @@ def test_batches_do_not_matter(monkeypatch):
         assert relative_error(other, one) < 1e-8
 
 
-def test_the_global_basis_runs_through_stencils():
+def test_the_global_basis_runs_through_stencils() -> None:
     """To the last layer, against the definition through the whole chain."""
     network, _, images = small_residual(samples=6)
     graph = interbasis.build(network, images, basis="gib", dtype="float64", edge_method="none").graph
     f = network.activations_at(3, images)
 
-    def rest(z):
+    def rest(z: Tensor) -> Tensor:
         for section in network.sections[3:]:
             z = section(z)
         return z
@@ -247,7 +256,7 @@ def test_the_global_basis_runs_through_stencils():
 @pytest.mark.parametrize(
     "sources", [Sources(8, 400), Sources("positions", 400), Sources(4, 400, positions=3)]
 )
-def test_signed_groups_estimate_the_exact_edges(sources):
+def test_signed_groups_estimate_the_exact_edges(sources: Sources) -> None:
     section = convolution_section(EXAMPLE)
     layers, f = identities(section), as_activations(EXAMPLE.images)
     exact = edges(section, f, *layers)
@@ -260,13 +269,13 @@ def test_signed_groups_estimate_the_exact_edges(sources):
         assert 0.3 < (estimate.rms.square().sum() / exact.square().sum()).item() < 3
 
 
-def test_groups_of_one_are_exact():
+def test_groups_of_one_are_exact() -> None:
     section = convolution_section(EXAMPLE)
     in_bases = section.in_basis(identities(section)[0].inverse, identities(section)[1].transform)
     edges = SectionEdges(
         in_bases, EdgeSettings(rule("gradient"), Sources(1)), identities(section)[0].transform
     )
-    sums = {}
+    sums: dict[Any, Any] = {}
     edges.add(sums, as_activations(EXAMPLE.images))
     A = attributions(section, as_activations(EXAMPLE.images), *identities(section))
     assert relative_error(edges.total(sums).square, A.square().sum((0, 1))) < 1e-10

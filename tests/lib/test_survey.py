@@ -1,18 +1,24 @@
 """What every build reports about the largest direction of its layers."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
 from cases import CASES, normal
+from command_line import Cli
 from interbasis import build, from_hf, open_run
 from interbasis.graph.store import load
 from interbasis.lib.survey import largest_share
+from interbasis.network.network import Network
 from reference import relative_error
 from tiny_models import random_model, tokens
 
 
 @pytest.fixture(scope="module")
-def massive():
+def massive() -> tuple[Network, Tensor]:
     """A model that writes one coordinate of the first position a thousand times larger than all else."""
     pytest.importorskip("transformers")
     model = random_model("gpt2")
@@ -22,7 +28,7 @@ def massive():
 
 
 @pytest.mark.parametrize("shape", [(50, 7), (7, 50)])
-def test_the_largest_share_is_that_of_the_first_singular_value(shape):
+def test_the_largest_share_is_that_of_the_first_singular_value(shape: tuple[int, int]) -> None:
     x = normal(*shape, seed=3) @ normal(shape[1], shape[1], seed=4)
     share, squares = largest_share(x)
     centred = x - x.mean(0)
@@ -31,7 +37,7 @@ def test_the_largest_share_is_that_of_the_first_singular_value(shape):
     assert relative_error(squares, (centred @ V[0]).square()) <= 1e-10
 
 
-def test_the_first_position_carries_it(massive):
+def test_the_first_position_carries_it(massive: tuple[Network, Tensor]) -> None:
     network, inputs = massive
     graph = build(network, inputs, edge_method=None).graph
     assert graph.config.norm_limit == 3
@@ -46,11 +52,11 @@ def test_the_first_position_carries_it(massive):
         assert counted[direction.tokens[0].index] == counted.max()
 
 
-def test_effective_features_come_back(massive):
+def test_effective_features_come_back(massive: tuple[Network, Tensor]) -> None:
     """What the massive token hides: with all tokens one feature stands for everything."""
     network, inputs = massive
 
-    def effective(**settings):
+    def effective(**settings: Any) -> float:
         ranked = build(network, inputs, edge_method=None, **settings).graph.layers[0].eigenvalues[1:]
         return (ranked.sum().square() / ranked.square().sum()).item()
 
@@ -58,7 +64,7 @@ def test_effective_features_come_back(massive):
     assert effective() > 1.5
 
 
-def test_a_model_without_positions_reports_shares_alone():
+def test_a_model_without_positions_reports_shares_alone() -> None:
     case = CASES["relu"]()
     for direction in build(case.network, case.inputs).graph.provenance.largest_directions.values():
         assert 0 < direction.share == direction.share_counted <= 1
@@ -66,7 +72,7 @@ def test_a_model_without_positions_reports_shares_alone():
         assert direction.positions == direction.tokens == ()
 
 
-def test_the_run_says_it(massive, tmp_path, cli):
+def test_the_run_says_it(massive: tuple[Network, Tensor], tmp_path: Path, cli: Cli) -> None:
     network, inputs = massive
     graph = build(network, inputs, edge_method=None).graph
     graph.save(tmp_path / "run")
@@ -77,7 +83,7 @@ def test_the_run_says_it(massive, tmp_path, cli):
     assert "exceeds 3 times" in " ".join(shown.split())
 
 
-def test_labels_leave_out_what_the_basis_left_out(massive):
+def test_labels_leave_out_what_the_basis_left_out(massive: tuple[Network, Tensor]) -> None:
     """The first position, which no feature was made for, is at the mean of every feature."""
     network, inputs = massive
     graph = build(network, inputs, edge_method=None).graph
@@ -90,7 +96,7 @@ def test_labels_leave_out_what_the_basis_left_out(massive):
     assert means[0] > 1
 
 
-def test_a_factor_of_the_gram_knows_features_that_the_gram_does_not():
+def test_a_factor_of_the_gram_knows_features_that_the_gram_does_not() -> None:
     """Numbers 1e4 apart, all tokens counted: a Λ of 1e-16 of the largest is a feature, and M the identity."""
     from reference import jacobian_gram
 

@@ -8,6 +8,7 @@ import torch
 from cases import as_general, gram_error, normal
 from interbasis import InterbasisError, build, from_hf, from_torch
 from interbasis.data.samples import Samples
+from interbasis.models.hf.encoders import Head
 from interbasis.models.hf.picture_tower import PictureTower
 from interbasis.models.hf.tiny import randomise
 from interbasis.network.cores import General, Linear, PositionScale
@@ -37,7 +38,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_outputs_are_the_models_own(name):
+def test_outputs_are_the_models_own(name: str) -> None:
     torch.manual_seed(0)
     model = CASES[name]().double().eval()
     network = from_hf(model)
@@ -51,7 +52,7 @@ def test_outputs_are_the_models_own(name):
         assert relative_error(network(tokens), model(tokens).logits) <= 1e-9
 
 
-def test_padding_counts_nowhere():
+def test_padding_counts_nowhere() -> None:
     """A padded batch with a mask gives, at its real tokens, what the same tokens give alone."""
     torch.manual_seed(0)
     model = CASES["masked tokens"]().double().eval()
@@ -68,7 +69,7 @@ def test_padding_counts_nowhere():
 
 
 @pytest.mark.parametrize("head", ["mean", "pooled", "tokens"])
-def test_heads(head):
+def test_heads(head: Head) -> None:
     torch.manual_seed(0)
     model = transformers.BertModel(transformers.BertConfig(**SMALL)).double().eval()
     network, tokens = from_hf(model, head=head), torch.randint(2, 30, (3, 7))
@@ -116,7 +117,7 @@ def random_tower(name: str) -> torch.nn.Module:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in VISION]
 )
-def test_vision_towers_and_whisper_in_closed_form(name):
+def test_vision_towers_and_whisper_in_closed_form(name: str) -> None:
     """Outputs are transformers' own; Jacobian Grams and attributions of all sections are autograd's."""
     model = random_tower(name)
     network, inputs = from_hf(model), normal(3, *((8, 12) if name == "Whisper" else (3, 8, 8)))
@@ -146,7 +147,7 @@ def qwen_tower() -> torch.nn.Module:
     return randomise(Qwen2VisionTransformerPretrainedModel(config)).double().eval()
 
 
-def test_towers_that_take_patches_of_pictures_in_a_row(all_in_float64):
+def test_towers_that_take_patches_of_pictures_in_a_row(all_in_float64: None) -> None:
     """Against the tower's own forward pass, picture by picture, its patches cut out one after the other."""
     tower, pictures = qwen_tower(), normal(3, 3, 16, 24)
     network = from_torch(PictureTower(tower), pictures[:2])
@@ -162,14 +163,12 @@ def test_towers_that_take_patches_of_pictures_in_a_row(all_in_float64):
         assert relative_error(found, own) <= 1e-9
     for section, f in zip(network.sections, network.activations(pictures[:1]), strict=False):
         assert gram_error(section, f) <= 1e-10
-    with pytest.raises(
-        InterbasisError, match="takes pictures of any size in patches; give from_torch pictures"
-    ):
+    with pytest.raises(InterbasisError, match=r"pictures of any size.*from_torch"):
         from_hf(tower)
 
 
 @pytest.mark.slow
-def test_labelled_features_and_a_trace_of_pictures():
+def test_labelled_features_and_a_trace_of_pictures() -> None:
     """From a tower and pictures to a graph, descriptions of its features, and a trace."""
     network = from_hf(random_tower("DINOv3"))
     run = build(network.between(network.layers[:7]), normal(40, 3, 8, 8, seed=4))
@@ -179,7 +178,7 @@ def test_labelled_features_and_a_trace_of_pictures():
 
 
 @pytest.mark.slow
-def test_the_encoder_of_t5():
+def test_the_encoder_of_t5() -> None:
     torch.manual_seed(0)
     model = transformers.T5EncoderModel(transformers.T5Config(**T5)).double().eval()
     network, tokens = from_hf(model), torch.randint(2, 30, (3, 8))
@@ -187,18 +186,18 @@ def test_the_encoder_of_t5():
     assert relative_error(network(tokens), model(tokens).last_hidden_state) <= 1e-6
 
 
-def test_models_with_a_decoder_are_refused():
+def test_models_with_a_decoder_are_refused() -> None:
     model = transformers.T5ForConditionalGeneration(transformers.T5Config(**T5))
     with pytest.raises(
         InterbasisError,
-        match=r"has an encoder and a decoder, and only encoders are supported; pass model\.get_encoder\(\)",
+        match=r"only encoders are supported; .*model\.get_encoder\(\)",
     ):
         from_hf(model)
 
 
 @pytest.mark.slow
-def test_minilm(real_model: "object"):
-    folder: Path = real_model("minilm")  # type: ignore[operator]
+def test_minilm(real_model: "object") -> None:
+    folder: Path = real_model("minilm")
     model = transformers.AutoModel.from_pretrained(folder).double().eval()
     tokens = torch.randint(1000, 9000, (2, 12))
     assert relative_error(from_hf(folder)(tokens), model(tokens).last_hidden_state) <= 1e-9

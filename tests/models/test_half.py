@@ -1,5 +1,7 @@
 """Checkpoints in half precision: blocks are converted as they run, and give what a copy in float32 gives."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -13,7 +15,7 @@ from interbasis.models.hf.tiny import tiny_model, tiny_tokens
 
 
 @pytest.mark.parametrize("kind", ["llama", "bart", "gpt_oss"])
-def test_a_folder_in_half_precision_is_converted_block_by_block(kind, tmp_path):
+def test_a_folder_in_half_precision_is_converted_block_by_block(kind: str, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     tiny_model(kind, torch.bfloat16).save_pretrained(tmp_path)

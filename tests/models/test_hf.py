@@ -1,12 +1,18 @@
 """Hugging Face families as networks: logits, names, streams, cuts, refusals, and builds on them."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 from cases import gram_error
 from interbasis import InterbasisError, build, from_hf
 from interbasis.graph.store import load
+from interbasis.network.network import Network
 from reference import relative_error
 
 pytest.importorskip("transformers")
@@ -17,7 +23,7 @@ FAMILIES = sorted(configs())
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_logits_are_those_of_transformers(name, all_in_float64):
+def test_logits_are_those_of_transformers(name: str, all_in_float64: None) -> None:
     model, inputs = random_model(name), tokens()
     network = from_hf(model)
     with torch.no_grad():
@@ -30,13 +36,13 @@ def test_logits_are_those_of_transformers(name, all_in_float64):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_section_in_closed_form_against_per_sample_jacobians(name):
+def test_every_section_in_closed_form_against_per_sample_jacobians(name: str) -> None:
     network = from_hf(random_model(name))
     for section, f in zip(network.sections, network.activations(tokens(2, 5)), strict=False):
         assert gram_error(section, f) <= 1e-10, section
 
 
-def test_normed_queries_and_keys_are_a_node_layer():
+def test_normed_queries_and_keys_are_a_node_layer() -> None:
     """4 heads of 4 for the queries, 2 each for keys and values; in a whole build, too."""
     network = from_hf(random_model("qwen3"))
     assert network.layers[:5] == ["ln1.0", "ln1_out.0", "attn_in.0", "heads.0", "ln2.0"]
@@ -49,7 +55,7 @@ def test_normed_queries_and_keys_are_a_node_layer():
     assert all(edges.isfinite().all() for edges in graph.edges)
 
 
-def test_node_layers_and_their_streams():
+def test_node_layers_and_their_streams() -> None:
     network = from_hf(random_model("gpt2"))
     block = ["ln1", "ln1_out", "attn_in", "ln2", "ln2_out", "mlp_in"]
     names = [f"{part}.{k}" for k in range(2) for part in block]
@@ -68,7 +74,7 @@ def test_node_layers_and_their_streams():
             assert (f[..., 1:13].mean(-1)).abs().max() <= 1e-12
 
 
-def test_parallel_blocks_keep_both_streams():
+def test_parallel_blocks_keep_both_streams() -> None:
     network = from_hf(random_model("gpt_neox"))
     widths = dict(zip(network.layers, (node.width for node in network.nodes), strict=True))
     assert (widths["ln1.0"], widths["attn_in.0"], widths["ln2.0"], widths["ln2_out.0"]) == (13, 25, 25, 26)
@@ -78,7 +84,7 @@ def test_parallel_blocks_keep_both_streams():
 
 
 @pytest.mark.parametrize(("blocks", "ends"), [("0", ("ln1.0", "ln1.1")), ("0-1", ("ln1.0", "ln_final"))])
-def test_blocks_are_cut_out(blocks, ends):
+def test_blocks_are_cut_out(blocks: str, ends: tuple[str, str]) -> None:
     model = random_model("gpt2")
     network = from_hf(model, blocks)
     assert (network.layers[0], network.layers[-1]) == ends
@@ -87,12 +93,12 @@ def test_blocks_are_cut_out(blocks, ends):
 
 
 @pytest.mark.parametrize("blocks", ["2", "1-0", "x", range(0), -1, "0-2"])
-def test_blocks_that_are_not_there(blocks):
+def test_blocks_that_are_not_there(blocks: str | range | int) -> None:
     with pytest.raises(InterbasisError, match="between 0 and 1"):
         from_hf(random_model("gpt2"), blocks)
 
 
-def test_the_output_may_be_asked_for_and_is_never_rotated(tmp_path):
+def test_the_output_may_be_asked_for_and_is_never_rotated(tmp_path: Path) -> None:
     model = random_model("gemma2")
     network = from_hf(model, output=True)
     assert network.layers[-2:] == ["unembed", "output"]
@@ -107,7 +113,7 @@ def test_the_output_may_be_asked_for_and_is_never_rotated(tmp_path):
     assert [layer.isolated for layer in again.layers] == [layer.isolated for layer in graph.layers]
 
 
-def test_a_vocabulary_is_never_made_dense():
+def test_a_vocabulary_is_never_made_dense() -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(
@@ -122,7 +128,7 @@ def test_a_vocabulary_is_never_made_dense():
         build(network, tokens(2, 6, 30_000), rotate_last=True)
 
 
-def test_folders_and_what_is_not_a_model(tmp_path):
+def test_folders_and_what_is_not_a_model(tmp_path: Path) -> None:
     model = random_model("llama", torch.float32)
     model.save_pretrained(tmp_path / "model")
     network = from_hf(tmp_path / "model")
@@ -134,7 +140,7 @@ def test_folders_and_what_is_not_a_model(tmp_path):
         from_hf("./nowhere")
 
 
-def test_what_is_not_supported_is_named():
+def test_what_is_not_supported_is_named() -> None:
     changed = random_model("gpt2")
     changed.transformer.h[1].ln_2 = torch.nn.BatchNorm1d(12)
     with pytest.raises(InterbasisError, match="BatchNorm1d"):
@@ -145,7 +151,7 @@ def test_what_is_not_supported_is_named():
         from_hf(hooked)
 
 
-def last_of_an_mlp(model):
+def last_of_an_mlp(model: nn.Module) -> nn.Module:
     """What scales an MLP's part of the stream; a norm after it takes the MLP's own scale away (Gemma)."""
     found = [m for name, m in model.named_modules() if name.endswith((".0.mlp", ".0.fc2"))]
     last = (".0.post_feedforward_layernorm", ".0.post_mlp_layernorm")
@@ -160,7 +166,7 @@ BY_TURNS = [(name, HALVES[k % 2]) for k, name in enumerate(FAMILIES) if name not
 
 
 @pytest.mark.parametrize(("name", "dtype"), [*BY_TURNS, ("gpt2", HALVES[1 - FAMILIES.index("gpt2") % 2])])
-def test_models_in_half_precision_are_checked_as_sharply_as_others(name, dtype):
+def test_models_in_half_precision_are_checked_as_sharply_as_others(name: str, dtype: torch.dtype) -> None:
     """A tenth or a fiftieth more of one MLP is refused, what was not changed is taken and left as it was."""
     model, inputs = random_model(name, dtype), tokens()
     before = {key: value.clone() for key, value in model.state_dict().items()}
@@ -183,17 +189,17 @@ def test_models_in_half_precision_are_checked_as_sharply_as_others(name, dtype):
         hook.remove()
 
 
-def test_a_hook_that_insists_on_half_precision_is_refused_in_one_sentence():
+def test_a_hook_that_insists_on_half_precision_is_refused_in_one_sentence() -> None:
     model = random_model("gpt2", torch.bfloat16)
     model.transformer.h[0].mlp.c_fc.register_forward_pre_hook(lambda module, inputs: (inputs[0].bfloat16(),))
-    with pytest.raises(InterbasisError, match=r"could not be run in float32 .*model\.float\(\)") as caught:
+    with pytest.raises(InterbasisError, match=r"not be run in float32 .*\.float\(\)") as caught:
         from_hf(model)
     assert "\n" not in str(caught.value)
     assert all(parameter.dtype == torch.bfloat16 for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_opt_with_norms_that_have_neither_gain_nor_bias(dtype):
+def test_opt_with_norms_that_have_neither_gain_nor_bias(dtype: torch.dtype) -> None:
     from transformers import OPTForCausalLM
 
     config = configs()["opt"]
@@ -207,11 +213,11 @@ def test_opt_with_norms_that_have_neither_gain_nor_bias(dtype):
     assert relative_error(network(tokens()), expected) <= (1e-10 if dtype == torch.float64 else 1e-5)
 
 
-def test_activations_that_mix_neurons_are_refused_by_whatever_way_they_came():
+def test_activations_that_mix_neurons_are_refused_by_whatever_way_they_came() -> None:
     """The logits would agree, since the network calls the same activation, but not the derivatives."""
     replaced, hooked, patched = (random_model("gpt2-odd") for _ in range(3))
     replaced.transformer.h[1].mlp.act = torch.nn.Softmax(-1)
-    with pytest.raises(InterbasisError, match=r"Softmax of GPT2LMHeadModel reads several neurons"):
+    with pytest.raises(InterbasisError, match=r"Softmax of GPT2LMHeadModel reads several"):
         from_hf(replaced)
     patched.transformer.h[1].mlp.act.forward = lambda u: u - u.mean(-1, keepdim=True)
     with pytest.raises(InterbasisError, match="reads several neurons"):
@@ -222,7 +228,7 @@ def test_activations_that_mix_neurons_are_refused_by_whatever_way_they_came():
         from_hf(hooked)
 
 
-def test_hooks_on_all_modules_are_refused():
+def test_hooks_on_all_modules_are_refused() -> None:
     hook = torch.nn.modules.module.register_module_forward_hook(lambda module, inputs, output: None)
     try:
         with pytest.raises(InterbasisError, match="register_module_forward_hook"):
@@ -231,7 +237,7 @@ def test_hooks_on_all_modules_are_refused():
         hook.remove()
 
 
-def test_attention_both_ways_is_named():
+def test_attention_both_ways_is_named() -> None:
     model = random_model("gemma3")
     model.config.use_bidirectional_attention = True
     with pytest.raises(InterbasisError, match=r"use_bidirectional_attention.*General"):
@@ -239,12 +245,12 @@ def test_attention_both_ways_is_named():
 
 
 @pytest.mark.parametrize("inputs", [torch.zeros(2, 3), torch.tensor([[0, 23]]), torch.zeros(1, 17).long()])
-def test_inputs_that_are_no_tokens(inputs):
+def test_inputs_that_are_no_tokens(inputs: Tensor) -> None:
     with pytest.raises(InterbasisError, match="tokens"):
         from_hf(random_model("gpt2"))(inputs)
 
 
-def test_float32_agrees_with_float64():
+def test_float32_agrees_with_float64() -> None:
     model = random_model("gpt2", torch.float32)
     inputs = tokens(40)
     single = build(from_hf(model), inputs).graph
@@ -259,23 +265,23 @@ def test_float32_agrees_with_float64():
 
 
 @pytest.fixture(scope="module")
-def tinystories(shared):
+def tinystories(shared: Path) -> Path:
     return shared / "tinystories-gpt-280k"
 
 
 @pytest.fixture(scope="module")
-def all_windows(tinystories):
+def all_windows(tinystories: Path) -> Tensor:
     stream = np.fromfile(tinystories / "tokens_test.uint16", dtype=np.uint16).astype(np.int64)
     count = len(stream) // 513
     return torch.from_numpy(stream[: count * 513].reshape(count, 513))
 
 
 @pytest.fixture(scope="module")
-def windows(all_windows):
+def windows(all_windows: Tensor) -> Tensor:
     return all_windows[:24]
 
 
-def cross_entropy(network, windows) -> float:
+def cross_entropy(network: Network | Callable[..., Any], windows: Tensor) -> float:
     total = sum(
         torch.nn.functional.cross_entropy(
             network(some[:, :-1]).flatten(0, 1), some[:, 1:].flatten(), reduction="sum"
@@ -285,7 +291,7 @@ def cross_entropy(network, windows) -> float:
     return total / windows[:, 1:].numel()
 
 
-def test_the_real_tinystories_model_logits(tinystories, windows):
+def test_the_real_tinystories_model_logits(tinystories: Path, windows: Tensor) -> None:
     """Both float32 computations are about as far from float64, at most 3e-4 where logits reach 35.
 
     They cannot be nearer to each other: transformers' own two ways of computing attention are 3.6e-4 apart,
@@ -315,7 +321,7 @@ def test_the_real_tinystories_model_logits(tinystories, windows):
     assert (network.double()(windows[:2, :-1]) - truth).abs().max() <= 1e-4
 
 
-def test_the_real_tinystories_model_cross_entropy(tinystories, windows):
+def test_the_real_tinystories_model_cross_entropy(tinystories: Path, windows: Tensor) -> None:
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(tinystories).eval()
@@ -326,13 +332,15 @@ def test_the_real_tinystories_model_cross_entropy(tinystories, windows):
 
 
 @pytest.mark.slow
-def test_the_real_tinystories_model_cross_entropy_over_all_windows(tinystories, all_windows):
+def test_the_real_tinystories_model_cross_entropy_over_all_windows(
+    tinystories: Path, all_windows: Tensor
+) -> None:
     assert len(all_windows) == 2336
     with torch.no_grad():
         assert cross_entropy(from_hf(tinystories), all_windows) == pytest.approx(1.3542, abs=5e-5)
 
 
-def test_the_real_tinystories_model_builds_with_edges(tinystories, windows):
+def test_the_real_tinystories_model_builds_with_edges(tinystories: Path, windows: Tensor) -> None:
     network = from_hf(tinystories, "1")
     for basis in ("lib", "pca"):
         graph = build(network, windows[:4, :-1], basis=basis, edge_data=windows[:1, :64]).graph
@@ -340,7 +348,7 @@ def test_the_real_tinystories_model_builds_with_edges(tinystories, windows):
         assert [layer.isolated for layer in graph.layers] == [0, 1, 0, 0, 1, 0, 0]
 
 
-def test_the_real_tinystories_model_in_float32_and_float64(tinystories, windows):
+def test_the_real_tinystories_model_in_float32_and_float64(tinystories: Path, windows: Tensor) -> None:
     """Λ spans seven decades before attention; float32 drops none of the features and keeps their Λ."""
     network, inputs = from_hf(tinystories, "4"), windows[:2, :256]
     single = build(network, inputs, edge_method=None).graph.layers

@@ -30,7 +30,7 @@ def mirrored(model: Path, home: Path, name: str) -> None:
         (snapshot / file.name).symlink_to(Path("../../blobs") / blob.name)
 
 
-def test_a_name_on_the_hub_is_built_from_a_mirror_without_a_network(tmp_path):
+def test_a_name_on_the_hub_is_built_from_a_mirror_without_a_network(tmp_path: Path) -> None:
     random_model("gpt2", torch.float32).save_pretrained(tmp_path / "model")
     mirrored(tmp_path / "model", tmp_path / "home", "lab/tiny")
     tokens = torch.randint(SMALL["vocab_size"], (90,)).numpy().astype("uint16")
@@ -39,7 +39,7 @@ def test_a_name_on_the_hub_is_built_from_a_mirror_without_a_network(tmp_path):
     kept = {name: value for name, value in os.environ.items() if name not in names}
     offline = {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
     command = [
-        sys.executable, "-m", "interbasis", "build", "hf:lab/tiny", "--out", tmp_path / "run",
+        sys.executable, "-m", "interbasis", "build", "hf:lab/tiny", "--out", str(tmp_path / "run"),
         "--data", f"tokens:{tmp_path / 'text.uint16'},context=8", "--edge-group", "4",
     ]  # fmt: skip
     ended = subprocess.run(command, env=kept | offline, capture_output=True, text=True, check=False)

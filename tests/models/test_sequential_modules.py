@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import interbasis
 from cases import normal
@@ -10,7 +10,7 @@ from interbasis import InterbasisError
 from reference import relative_error
 
 
-def test_flattened_images_and_what_precedes_the_first_linear():
+def test_flattened_images_and_what_precedes_the_first_linear() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(
         nn.Conv2d(1, 2, 3),
@@ -23,11 +23,11 @@ def test_flattened_images_and_what_precedes_the_first_linear():
     network = interbasis.from_torch(module, images)
     assert network.layers == ["0", "3.0", "4", "output"]  # the convolution is a section, too
     assert relative_error(network(images), module(images)) <= 1e-12
-    with pytest.raises(InterbasisError, match="traced on an example, and none was given"):
+    with pytest.raises(InterbasisError, match="example, and none was given"):
         interbasis.from_torch(module)
 
 
-def test_unsupported_modules_are_named_with_a_way_around():
+def test_unsupported_modules_are_named_with_a_way_around() -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.Softmax(-1)), nn.Linear(4, 2))
     with pytest.raises(InterbasisError, match=r"module '1\.0' is a Softmax.*general=True"):
         interbasis.from_torch(module)
@@ -40,12 +40,12 @@ def test_unsupported_modules_are_named_with_a_way_around():
         (nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(5, 2)), "give 4 values, but 2 takes 5"),
     ],
 )
-def test_modules_that_make_no_network_are_refused(module, message):
+def test_modules_that_make_no_network_are_refused(module: nn.Sequential, message: str) -> None:
     with pytest.raises(InterbasisError, match=message):
         interbasis.from_torch(module)
 
 
-def test_activations_in_place_are_not_left_in_place():
+def test_activations_in_place_are_not_left_in_place() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(
         nn.ReLU(inplace=True), nn.Linear(3, 4), nn.SiLU(inplace=True), nn.Linear(4, 2)
@@ -61,7 +61,7 @@ def test_activations_in_place_are_not_left_in_place():
     assert module[2].inplace
 
 
-def test_tokens_may_be_embedded_before_the_first_linear():
+def test_tokens_may_be_embedded_before_the_first_linear() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(
         nn.Embedding(7, 3), nn.Flatten(), nn.Linear(6, 4), nn.GELU(), nn.Linear(4, 2)
@@ -72,7 +72,7 @@ def test_tokens_may_be_embedded_before_the_first_linear():
     assert len(interbasis.build(network, tokens).graph.edges) == 2
 
 
-def test_flattening_between_linears_needs_inputs_without_positions():
+def test_flattening_between_linears_needs_inputs_without_positions() -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.Flatten(), nn.Linear(4, 2)).double()
     network = interbasis.from_torch(module)
     assert relative_error(network(normal(5, 3)), module(normal(5, 3))) <= 1e-12
@@ -81,22 +81,24 @@ def test_flattening_between_linears_needs_inputs_without_positions():
 
 
 class Residual(nn.Sequential):
-    def forward(self, x):
-        return x + super().forward(x)
+    def forward(self, x: Tensor) -> Tensor:
+        return x + super().forward(x)  # type: ignore[no-untyped-call]
 
 
 class Doubled(nn.Linear):
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         return 2 * super().forward(x)
 
 
 class Shifted(nn.Identity):
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         return x + 1
 
 
 @pytest.mark.parametrize("inner", [Residual(nn.GELU(), nn.Linear(4, 4)), Doubled(4, 4), Shifted()])
-def test_modules_with_a_forward_of_their_own_are_not_taken_for_what_they_inherit(inner):
+def test_modules_with_a_forward_of_their_own_are_not_taken_for_what_they_inherit(
+    inner: Residual | Doubled | Shifted,
+) -> None:
     module = nn.Sequential(nn.Linear(3, 4), inner, nn.Linear(4, 2)).double()
     with pytest.raises(InterbasisError, match=f"module '1' is a {type(inner).__name__}"):
         interbasis.from_torch(module)
@@ -107,12 +109,12 @@ def test_modules_with_a_forward_of_their_own_are_not_taken_for_what_they_inherit
 
 
 @pytest.mark.parametrize("strange", [nn.Softmax(dim=1), nn.Softmax(dim=0), nn.Softmax(dim=2), nn.Flatten(0)])
-def test_modules_that_mix_samples_or_positions_are_refused(strange):
-    with pytest.raises(InterbasisError, match="does not treat its last dimension row by row"):
+def test_modules_that_mix_samples_or_positions_are_refused(strange: nn.Module) -> None:
+    with pytest.raises(InterbasisError, match="last dimension row by row"):
         interbasis.from_torch(nn.Sequential(nn.Linear(3, 4), strange, nn.Linear(4, 2)), general=True)
 
 
-def test_general_modules_that_change_the_width_or_see_positions():
+def test_general_modules_that_change_the_width_or_see_positions() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(3, 8), nn.GLU(), nn.LayerNorm(4), nn.Linear(4, 2)).double()
     network = interbasis.from_torch(module, general=True)
@@ -126,7 +128,7 @@ def test_general_modules_that_change_the_width_or_see_positions():
 
 
 @pytest.mark.parametrize("activation", [nn.Softplus(), nn.LogSigmoid()])
-def test_a_float32_model_gains_no_error_in_float64(activation):
+def test_a_float32_model_gains_no_error_in_float64(activation: nn.Module) -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(3, 5), activation, nn.Linear(5, 2))
     network, inputs = interbasis.from_torch(module).double(), normal(9, 3)

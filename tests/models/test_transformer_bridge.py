@@ -1,6 +1,8 @@
 """A TransformerBridge, which TransformerLens 4 has in place of the HookedTransformer, as a network."""
 
 import warnings
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +21,7 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def bridge(name: str, folder):
+def bridge(name: str, folder: Path) -> Any:
     """Booted from a folder with a model and a tokenizer, as nothing can be downloaded here."""
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
@@ -34,7 +36,7 @@ def bridge(name: str, folder):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt_neox", "llama", "gemma2", "qwen2"])
-def test_a_bridge_is_its_hugging_face_model(name, tmp_path):
+def test_a_bridge_is_its_hugging_face_model(name: str, tmp_path: Path) -> None:
     network = from_hf(bridge(name, tmp_path))
     expected = from_hf(random_model(name))
     assert network.layers == expected.layers
@@ -42,13 +44,13 @@ def test_a_bridge_is_its_hugging_face_model(name, tmp_path):
     assert network.fingerprint() == expected.fingerprint()
 
 
-def test_compatibility_mode_is_refused_by_name(tmp_path):
+def test_compatibility_mode_is_refused_by_name(tmp_path: Path) -> None:
     model = bridge("gpt2", tmp_path)
     model.enable_compatibility_mode()
     with pytest.raises(InterbasisError, match="compatibility mode"):
         from_hf(model)
 
 
-def test_scrambled_weights_are_those_of_the_hugging_face_model(tmp_path):
+def test_scrambled_weights_are_those_of_the_hugging_face_model(tmp_path: Path) -> None:
     network = shuffled(from_hf(bridge("llama", tmp_path)), 5)
     assert torch.equal(network(tokens()), shuffled(from_hf(random_model("llama")), 5)(tokens()))

@@ -1,6 +1,7 @@
 """A HookedTransformer as a network: its own logits, its weights folded or not, and what is refused."""
 
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -82,7 +83,7 @@ KINDS = {
 }
 
 
-def hooked(name: str, dtype: torch.dtype = torch.float64, **changed):
+def hooked(name: str, dtype: torch.dtype = torch.float64, **changed: Any) -> Any:
     """Small and random, nothing in it trivially 0."""
     settings = {
         "n_layers": 2, "d_model": 12, "n_ctx": 16, "n_heads": 4, "d_head": 4, "d_mlp": 18, "d_vocab": 23,
@@ -98,7 +99,7 @@ def hooked(name: str, dtype: torch.dtype = torch.float64, **changed):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_logits_are_those_of_the_hooked_transformer(name):
+def test_logits_are_those_of_the_hooked_transformer(name: str) -> None:
     model, inputs = hooked(name), tokens()
     network = from_hf(model)
     with torch.no_grad():
@@ -109,7 +110,7 @@ def test_logits_are_those_of_the_hooked_transformer(name):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "embedding-norm", "llama", "gpt-j", "gemma2"])
-def test_processed_weights_are_taken_as_they_are(name):
+def test_processed_weights_are_taken_as_they_are(name: str) -> None:
     model, inputs = hooked(name), tokens()
     plain = model(inputs).detach()
     layer_norm = model.cfg.normalization_type == "LN"
@@ -135,7 +136,7 @@ def test_processed_weights_are_taken_as_they_are(name):
         assert x.mean(-1).abs().max() <= 1e-6  # TransformerLens centres in float32
 
 
-def test_node_layers_are_named_as_for_other_models():
+def test_node_layers_are_named_as_for_other_models() -> None:
     block = ["ln1.0", "ln1_out.0", "attn_in.0", "ln2.0", "ln2_out.0", "mlp_in.0"]
     assert from_hf(hooked("gpt2")).layers[:6] == block
     assert from_hf(hooked("no-norm")).layers == ["attn_in.0", "mlp_in.0", "attn_in.1", "mlp_in.1", "unembed"]
@@ -148,7 +149,7 @@ def test_node_layers_are_named_as_for_other_models():
 
 
 @pytest.mark.parametrize("name", ["gpt2", "folded", "no-norm", "llama", "gpt-j", "attention-only"])
-def test_hooks_see_what_node_layers_hold(name):
+def test_hooks_see_what_node_layers_hold(name: str) -> None:
     model, inputs = hooked(name), tokens()
     network = from_hf(model)
     with torch.no_grad():
@@ -169,18 +170,18 @@ def test_hooks_see_what_node_layers_hold(name):
 @pytest.mark.parametrize(
     "name", ["no-norm-parallel", "attention-only", "gpt-j-partial", "yarn", "gemma2", "gemma3"]
 )
-def test_every_section_in_closed_form_against_per_sample_jacobians(name):
+def test_every_section_in_closed_form_against_per_sample_jacobians(name: str) -> None:
     network = from_hf(hooked(name))
     for section, f in zip(network.sections, network.activations(tokens(2, 5)), strict=False):
         assert gram_error(section, f) <= 1e-10, section
 
 
-def test_a_basis_and_edges_of_one():
+def test_a_basis_and_edges_of_one() -> None:
     graph = build(from_hf(hooked("no-norm")), tokens(12)).graph
     assert all(edges.isfinite().all() and edges.abs().max() > 0 for edges in graph.edges)
 
 
-def test_the_fingerprint_is_that_of_the_weights():
+def test_the_fingerprint_is_that_of_the_weights() -> None:
     assert from_hf(hooked("gpt2")).fingerprint() == from_hf(hooked("gpt2")).fingerprint()
 
 
@@ -194,13 +195,13 @@ def test_the_fingerprint_is_that_of_the_weights():
         ({"clip_qkv": 1.0}, "cfg.clip_qkv"),
     ],
 )
-def test_what_is_not_read_is_named(changed, named):
+def test_what_is_not_read_is_named(changed: dict[str, Any], named: str) -> None:
     with pytest.raises(InterbasisError, match=named) as caught:
         from_hf(hooked("gpt2", **changed))
     assert "General" in str(caught.value)
 
 
-def test_a_hook_that_stays_is_noticed():
+def test_a_hook_that_stays_is_noticed() -> None:
     model = hooked("gpt2")
     model.blocks[0].hook_mlp_out.add_perma_hook(lambda value, hook: 2 * value)
     with pytest.raises(InterbasisError, match="off by"):
@@ -208,7 +209,7 @@ def test_a_hook_that_stays_is_noticed():
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_scrambled_weights_are_those_of_the_scrambled_model(name):
+def test_scrambled_weights_are_those_of_the_scrambled_model(name: str) -> None:
     model, inputs = hooked(name), tokens()
     network = from_hf(model)
     before = network(inputs)

@@ -10,7 +10,7 @@ PARTS = ("ln1", "ln1_out", "attn_in", "ln2", "ln2_out", "mlp_in")
 LAYERS = [f"{part}.{k}" for k in (4, 5) for part in PARTS] + ["ln_final", "ln_final_out", "unembed", "output"]
 
 
-def test_every_place_of_a_block_has_its_hook():
+def test_every_place_of_a_block_has_its_hook() -> None:
     hooks = hook_names(LAYERS)
     assert [hooks[f"{part}.4"] for part in PARTS] == [
         "blocks.4.hook_resid_pre", "blocks.4.ln1.hook_scale", "blocks.4.ln1.hook_normalized",
@@ -24,7 +24,7 @@ def test_every_place_of_a_block_has_its_hook():
     assert layer_name("blocks.5.hook_resid_post", LAYERS) == "ln_final"
 
 
-def test_parts_of_a_network_are_named_as_in_the_whole():
+def test_parts_of_a_network_are_named_as_in_the_whole() -> None:
     whole = hook_names(LAYERS)
     for first in range(len(LAYERS) - 1):
         for last in range(first + 2, len(LAYERS) + 1):
@@ -34,20 +34,18 @@ def test_parts_of_a_network_are_named_as_in_the_whole():
     assert hook_names(["linear.0", "linear.1", "output"]) == {}
 
 
-def test_a_network_without_norms_holds_the_stream_itself():
+def test_a_network_without_norms_holds_the_stream_itself() -> None:
     network = modular_addition().network
     assert list(hook_names(network.layers).values()) == [
         "blocks.0.hook_resid_pre", "blocks.0.hook_resid_mid", "blocks.0.hook_resid_post"
     ]  # fmt: skip
     part = network.between(["blocks.0.hook_resid_mid", "unembed"])
     assert part.layers == ["mlp_in.0", "unembed"]
-    with pytest.raises(
-        InterbasisError, match=r"no node layer 'blocks.0.hook_mlp_out'; did you mean 'blocks.0."
-    ):
+    with pytest.raises(InterbasisError, match=r"no node layer 'blocks\.0\.hook_mlp_out'; .* 'blocks\.0\."):
         node_layer("blocks.0.hook_mlp_out", network.layers)
 
 
-def test_branches_without_a_norm_before_them_read_the_stream():
+def test_branches_without_a_norm_before_them_read_the_stream() -> None:
     """As in OLMo 2, whose norms follow the branches; of a part that shows neither, nothing is said."""
     layers = ["attn_in.0", "heads.0", "post1.0", "post1_add.0", "mlp_in.0", "post2.0", "ln_final", "unembed"]
     hooks = hook_names(layers)

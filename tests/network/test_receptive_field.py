@@ -1,13 +1,27 @@
 """Receptive fields against what derivatives reach."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from hypothesis import given, settings
+from torch import Tensor
 
 from interbasis.network.receptive_field import receptive_fields
-from stencil_cases import as_activations, convolution_section, geometries, network_of, small_residual
+from interbasis.network.stencil_section import StencilSection
+from stencil_cases import (
+    Geometry,
+    as_activations,
+    convolution_section,
+    geometries,
+    network_of,
+    small_residual,
+)
 
 
-def reached(function, f, grid):  # [S, dims, 2]
+def reached(
+    function: StencilSection | Callable[..., Any], f: Tensor, grid: tuple[int, ...]
+) -> Tensor:  # [S, dims, 2]
     """Boxes of the pixels with any derivative, over several inputs."""
     J = torch.stack([torch.func.jacrev(lambda x: function(x[None])[0])(x) for x in f])
     J = J[:, :, 1:, :, 1:].abs().amax((0, 2, 4)) > 0  # [S, T]
@@ -20,16 +34,16 @@ def reached(function, f, grid):  # [S, dims, 2]
 
 @settings(max_examples=15, deadline=None)
 @given(geometry=geometries())
-def test_of_a_convolution(geometry):
+def test_of_a_convolution(geometry: Geometry) -> None:
     section = convolution_section(geometry)
     found = receptive_fields(network_of(section), 1)
     assert torch.equal(found, reached(section, as_activations(geometry.images), geometry.grid))
 
 
-def test_through_a_residual_network():
+def test_through_a_residual_network() -> None:
     network, _, images = small_residual(samples=8)
 
-    def to_block(f):
+    def to_block(f: Tensor) -> Tensor:
         for section in network.sections[:3]:
             f = section(f)
         return f

@@ -11,7 +11,7 @@ from interbasis.network.replacement import replaced_output
 from reference import relative_error
 
 
-def test_layers_are_replaced_where_they_are_named():
+def test_layers_are_replaced_where_they_are_named() -> None:
     case = mlp(nn.GELU())
     network, x = case.network, case.inputs
     assert torch.equal(replaced_output(network, 0, network.prefix(x), x, {}), network(x))
@@ -28,7 +28,7 @@ def test_layers_are_replaced_where_they_are_named():
     assert relative_error(end, 0.5 * network(x)) < 1e-10
 
 
-def test_a_dictionary_is_scored_by_the_loss_of_its_reconstruction():
+def test_a_dictionary_is_scored_by_the_loss_of_its_reconstruction() -> None:
     case = mlp(nn.GELU())
     network, x = case.network, case.inputs
     labels = torch.arange(len(x)) % 4

@@ -1,12 +1,13 @@
 """Matrices that are mostly zeros are applied as such, with the same result."""
 
+import pytest
 import torch
 
 from cases import normal
 from interbasis.network import structured_matmul
 
 
-def test_sparse_matrices_are_applied_as_dense_ones(monkeypatch):
+def test_sparse_matrices_are_applied_as_dense_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(structured_matmul, "MIN_STRUCTURED_ELEMENTS", 0)
     x = normal(2, 3, 7)
     carry = torch.zeros(9, 7).double()

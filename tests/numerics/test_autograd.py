@@ -8,7 +8,9 @@ from reference import relative_error
 
 
 @pytest.mark.parametrize("name", ["gelu", "modadd-2-blocks", "general"])
-def test_small_parts_of_the_data_change_nothing_in_the_general_path(name, monkeypatch):
+def test_small_parts_of_the_data_change_nothing_in_the_general_path(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from interbasis.numerics import autograd
 
     case = CASES[name]()

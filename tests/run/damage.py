@@ -14,7 +14,7 @@ FILES = (
     "config.json", "ablation.json", "curves.json", "controls.json", "modules.json", "features.json",
     "examples.json", "notes.json", "traces/first.json",
 )  # fmt: skip
-VALUES = (
+VALUES: tuple[Any, ...] = (
     None, True, "text", "", 0, -1, 1, 7, 2.5, -0.5, 10**6, 10**18, 10**30, -(10**30), 1e308, -1e308, 1e-320,
     float("nan"), float("inf"), float("-inf"), [], {}, [[]], [None], [1, "a"], {"a": 1},
     "\x1b]52;c;aGk=\x07", "\x00", "\ud800", "\udfff\ud800", "x" * 100_000, "\u202e", "<b>&", "\n\r\t",

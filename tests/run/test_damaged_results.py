@@ -3,10 +3,13 @@
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from command_line import Cli
 from interbasis.base.errors import InterbasisError
 from interbasis.show.viewer.notes import save_notes
 from interbasis.show.viewer.page import runs_html
@@ -30,7 +33,7 @@ MAX_MESSAGE = 1500
 
 
 @pytest.fixture(scope="module")
-def whole(made_once, small_addition) -> Path:
+def whole(made_once: Callable[[str, Callable[[Path], object]], Path], small_addition: Path) -> Path:
     """A run with every result that commands store; nobody writes to it."""
 
     def make(folder: Path) -> None:
@@ -41,7 +44,13 @@ def whole(made_once, small_addition) -> Path:
     return made_once("damaged", make) / "run"
 
 
-def check_readers(cli, whole: Path, folder: Path, seed: int, readers) -> None:
+def check_readers(
+    cli: Cli,
+    whole: Path,
+    folder: Path,
+    seed: int,
+    readers: list[Any] | dict[str, tuple[str, ...]],
+) -> None:
     """Damage a copy of a run, and read it with every command."""
     run = folder / "run"
     done = damage.damaged(whole, run, seed)
@@ -66,7 +75,7 @@ def check_readers(cli, whole: Path, folder: Path, seed: int, readers) -> None:
         raise AssertionError(f"the page after damage {seed} ({done}): {error!r}") from error
 
 
-def is_refused(cli, run: Path, *words: str) -> str:
+def is_refused(cli: Cli, run: Path, *words: object) -> str:
     """A command ends with one sentence, which is returned."""
     ended = cli(*words)
     assert ended.code == 2, ended.out
@@ -76,19 +85,21 @@ def is_refused(cli, run: Path, *words: str) -> str:
 
 
 @pytest.fixture
-def run(whole, tmp_path) -> Path:
+def run(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "run"))
 
 
-def changed(run: Path, name: str, change) -> None:
+def changed(run: Path, name: str, change: Callable[..., Any]) -> None:
     document = json.loads((run / name).read_text())
     change(document.get("result", document))
     (run / name).write_text(json.dumps(document))
 
 
 @pytest.mark.parametrize("name", ["config.json", "ablation.json", "modules.json"])
-@pytest.mark.parametrize("brackets", ["[]", ('{"a":', "}")], ids=["lists", "objects"])
-def test_deep_json_is_refused(cli, run, tmp_path, name, brackets):
+@pytest.mark.parametrize("brackets", [("[", "]"), ('{"a":', "}")], ids=["lists", "objects"])
+def test_deep_json_is_refused(
+    cli: Cli, run: Path, tmp_path: Path, name: str, brackets: tuple[str, str]
+) -> None:
     opening, closing = brackets
     (run / name).write_text(opening * 100_000 + "1" + closing * 100_000)
     assert "nested too deeply" in is_refused(cli, run, "report", run, "--out", tmp_path / "report")
@@ -98,7 +109,7 @@ def test_deep_json_is_refused(cli, run, tmp_path, name, brackets):
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e308", "1" + "0" * 30])
-def test_numbers_that_no_result_holds_are_refused(cli, run, tmp_path, number):
+def test_numbers_that_no_result_holds_are_refused(cli: Cli, run: Path, tmp_path: Path, number: str) -> None:
     text = (run / "ablation.json").read_text()
     (run / "ablation.json").write_text(re.sub(r'"baseline": [^,]+', f'"baseline": {number}', text))
     told = is_refused(cli, run, "report", run, "--out", tmp_path / "report")
@@ -106,13 +117,13 @@ def test_numbers_that_no_result_holds_are_refused(cli, run, tmp_path, number):
     assert "run 'interbasis ablate" in told
 
 
-def test_more_isolated_features_than_there_are_are_refused(cli, run):
+def test_more_isolated_features_than_there_are_are_refused(cli: Cli, run: Path) -> None:
     """They were listed one by one, until memory ended."""
     changed(run, "config.json", lambda config: config["layers"][0].update(isolated=10**15))
     assert "isolates 1000000000000000 of its" in is_refused(cli, run, "show", run)
 
 
-def test_half_a_surrogate_pair_can_be_told(cli, run):
+def test_half_a_surrogate_pair_can_be_told(cli: Cli, run: Path) -> None:
     """As a name and as a value: what is printed has to be UTF-8."""
     changed(run, "config.json", lambda config: config["provenance"].update(model="mod\udfffel"))
     ended = cli("show", run)
@@ -123,13 +134,13 @@ def test_half_a_surrogate_pair_can_be_told(cli, run):
     assert "a\ufffd: extra inputs" in is_refused(cli, run, "show", run)
 
 
-def test_missing_masks_are_told(cli, run, tmp_path):
+def test_missing_masks_are_told(cli: Cli, run: Path, tmp_path: Path) -> None:
     (run / "ablation.safetensors").unlink()
     assert "ablation.safetensors" in is_refused(cli, run, "report", run, "--out", tmp_path / "report")
     document = json.loads((run / "ablation.json").read_text())
     (run / "ablation.json").write_text(json.dumps(document | {"tensors": None}))
     told = is_refused(cli, run, "report", run, "--out", tmp_path / "report")
-    assert "the mask of the section from 'attn_in.0' is missing" in told
+    assert "section from 'attn_in.0' is missing" in told
 
 
 EMPTIED = {
@@ -143,7 +154,7 @@ EMPTIED = {
 
 
 @pytest.mark.parametrize("name", EMPTIED)
-def test_results_that_do_not_fit_together_are_refused(cli, run, tmp_path, name):
+def test_results_that_do_not_fit_together_are_refused(cli: Cli, run: Path, tmp_path: Path, name: str) -> None:
     changed(run, name, EMPTIED[name])
     told = is_refused(cli, run, "report", run, "--out", tmp_path / "report")
     assert f"{name} is damaged" in told
@@ -152,7 +163,7 @@ def test_results_that_do_not_fit_together_are_refused(cli, run, tmp_path, name):
 
 
 @pytest.mark.parametrize("seed", range(FAST))
-def test_damaged_results_end_in_a_sentence(cli, whole, tmp_path, seed):
+def test_damaged_results_end_in_a_sentence(cli: Cli, whole: Path, tmp_path: Path, seed: int) -> None:
     """Figures take longest, and are drawn for some of the damage only."""
     drawn = {0: ["figures"], 5: ["report"]}.get(seed % 10, [])
     check_readers(cli, whole, tmp_path, seed, ["show", "compare", "export", *drawn])
@@ -160,5 +171,5 @@ def test_damaged_results_end_in_a_sentence(cli, whole, tmp_path, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40, 40 + SLOW))
-def test_more_damaged_results_end_in_a_sentence(cli, whole, tmp_path, seed):
+def test_more_damaged_results_end_in_a_sentence(cli: Cli, whole: Path, tmp_path: Path, seed: int) -> None:
     check_readers(cli, whole, tmp_path, seed, READERS)

@@ -1,8 +1,11 @@
 """A first look at a language model, by the command."""
 
 import json
+from pathlib import Path
 
 import pytest
+
+from command_line import Cli
 
 pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
@@ -13,7 +16,7 @@ STORIES = README.parent.parent / "shared" / "data" / "tinystories-gpt-280k"
 
 @pytest.mark.slow
 @pytest.mark.skipif(not STORIES.is_dir(), reason="the TinyStories GPT is not here")
-def test_a_first_look_is_a_page_with_labels_and_a_trace(tmp_path, cli):
+def test_a_first_look_is_a_page_with_labels_and_a_trace(tmp_path: Path, cli: Cli) -> None:
     ended = cli("look", f"hf:{STORIES}", "--seconds", 4, "--out", tmp_path / "look", "--json")
     assert ended.code == 0, ended.err
     seen = json.loads(ended.out)
@@ -27,8 +30,8 @@ def test_a_first_look_is_a_page_with_labels_and_a_trace(tmp_path, cli):
     assert cli("show", tmp_path / "look").code == 0
 
 
-def test_other_networks_are_refused(tmp_path, cli):
+def test_other_networks_are_refused(tmp_path: Path, cli: Cli) -> None:
     ended = cli("look", "modadd", "--data", "modadd", "--out", tmp_path / "look")
     assert ended.code == 2
-    assert "a first look is for language models" in ended.err
+    assert "is for language models" in ended.err
     assert not (tmp_path / "look").exists()

@@ -1,47 +1,53 @@
 """Names of models, outputs and inputs: given once, kept in the run, shown everywhere."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import interbasis
+from command_line import Cli
 from interbasis.analysis.stages.features import ExamplesResult
 from interbasis.models import mlp
+from interbasis.network.network import Network
 from interbasis.show.viewer.payload import workspace_payload
 
 CLASSES = ("ant", "bee", "cat")
 
 
 class Critters(nn.Module):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 3)
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         return self.second(torch.tanh(self.first(x)))
 
 
 @pytest.fixture(scope="module")
-def model():
+def model() -> Critters:
     torch.manual_seed(0)
     return Critters()
 
 
 @pytest.fixture(scope="module")
-def data(model):
+def data(model: Critters) -> tuple[Tensor, Any]:
     inputs = torch.randn(60, 4)
     return inputs, model(inputs).argmax(1)
 
 
 @pytest.fixture(scope="module")
-def network(model, data):
+def network(model: Critters, data: tuple[Tensor, Any]) -> Network:
     return interbasis.from_torch(model, data[0][:2])
 
 
-def test_names_given_in_python_are_kept_and_shown(network, data, tmp_path):
+def test_names_given_in_python_are_kept_and_shown(
+    network: Network, data: tuple[Tensor, Any], tmp_path: Path
+) -> None:
     built = interbasis.build(
         network, data, class_names=CLASSES, feature_names=list("abcd"), rotate_last=False
     )
@@ -58,7 +64,7 @@ def test_names_given_in_python_are_kept_and_shown(network, data, tmp_path):
     assert "a=" in run.examples("first:1")._repr_html_()
 
 
-def test_a_traced_module_is_called_by_its_class(network, data):
+def test_a_traced_module_is_called_by_its_class(network: Network, data: tuple[Tensor, Any]) -> None:
     run = interbasis.build(network, data)
     assert "LIB of Critters" in run.to_html().text
     other = interbasis.build(network, data, model_name="my net")
@@ -66,12 +72,12 @@ def test_a_traced_module_is_called_by_its_class(network, data):
     assert other.summary().model == "my net"
 
 
-def test_as_many_class_names_as_outputs(network, data):
-    with pytest.raises(interbasis.InterbasisError, match="a class name for each of 3 outputs, received 2"):
+def test_as_many_class_names_as_outputs(network: Network, data: tuple[Tensor, Any]) -> None:
+    with pytest.raises(interbasis.InterbasisError, match="each of 3 outputs, received 2"):
         interbasis.build(network, data, class_names=["ant", "bee"])
 
 
-def test_classes_by_name(tmp_path, cli, monkeypatch):
+def test_classes_by_name(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     mlp.save(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), tmp_path / "net.safetensors")
@@ -88,9 +94,9 @@ def test_classes_by_name(tmp_path, cli, monkeypatch):
     (tmp_path / "names.txt").write_text("ant\nbee\n", encoding="utf-8")
     code, _, err = cli(*named, "--overwrite")
     assert code == 2
-    assert "a class name for each of 3 outputs, received 2" in err
+    assert "each of 3 outputs, received 2" in err
     (tmp_path / "names.txt").write_text("ant\n\nbee\n", encoding="utf-8")
-    assert "a line each and none empty" in cli(*named, "--overwrite").err
-    assert "could not read the names of classes" in cli(
+    assert "each and none empty" in cli(*named, "--overwrite").err
+    assert "the names of classes" in cli(
         *build, "--data", "npz:data.npz,classes=no.txt", "--out", "other"
     ).err  # fmt: skip

@@ -1,19 +1,21 @@
 """Plans of builds, from a short trial."""
 
 import json
+from typing import Any
 
 import pytest
 
+from command_line import Cli
 from interbasis.lib.plan import ERRORS
 from widths import check_command
 
 
 @pytest.fixture(scope="module")
-def planned(cli):
+def planned(cli: Cli) -> dict[str, Any]:
     return cli("plan", "modadd", "--json").json
 
 
-def test_a_plan_has_time_memory_disk_and_errors_for_every_target(planned):
+def test_a_plan_has_time_memory_disk_and_errors_for_every_target(planned: dict[str, Any]) -> None:
     assert [float(error) for error in planned["targets"]] == list(ERRORS)
     for error, choice in planned["targets"].items():
         assert choice["edge_error"] <= 1.01 * float(error)
@@ -25,7 +27,7 @@ def test_a_plan_has_time_memory_disk_and_errors_for_every_target(planned):
     assert planned["samples"] * planned["positions"] == 3830 * 3
 
 
-def test_more_tokens_and_machines_are_extrapolated(cli):
+def test_more_tokens_and_machines_are_extrapolated(cli: Cli) -> None:
     """A hundred times the data: sums take a hundred times as long, samples that are drawn do not."""
     more = cli("plan", "modadd", "--tokens", 3 * 383_000, "--gpus", 2, "--nodes", 5, "--json").json
     assert (more["samples"], more["processes"]) == (383_000, 10)
@@ -37,12 +39,12 @@ def test_more_tokens_and_machines_are_extrapolated(cli):
     assert max(more["targets"]["0.05"]["settings"]["edge_samples"]) < 38_300
 
 
-def test_a_plan_is_printed(cli):
+def test_a_plan_is_printed(cli: Cli) -> None:
     printed = " ".join(cli("plan", "modadd", "--nodes", 2).out.split())
     assert "on 2 devices like this one" in printed
     assert "exact" in printed
     assert json.loads(cli("plan", "modadd", "--edge-method", "none", "--json").out)["pilot"]["edges"] == []
 
 
-def test_plans_fit_in_the_width_of_a_terminal():
+def test_plans_fit_in_the_width_of_a_terminal() -> None:
     check_command("plan", "modadd")

@@ -1,15 +1,18 @@
 """A run with everything stored beside it: joined by name, read whole or refused."""
 
+from pathlib import Path
+
 import pytest
 
 import small_runs
 from interbasis.analysis.run_record import read_run
 from interbasis.base.errors import InterbasisError
+from interbasis.run.run import Run
 from interbasis.show.rows import layer_rows, section_rows
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory):
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = small_runs.classifier(tmp_path_factory.mktemp("record") / "run")
     run.ablate(sections="linear.2")
     run.ablate(sections="linear.0")
@@ -17,7 +20,7 @@ def opened(tmp_path_factory):
     return run
 
 
-def test_results_stand_at_the_sections_and_layers_they_are_about(opened):
+def test_results_stand_at_the_sections_and_layers_they_are_about(opened: Run) -> None:
     record = read_run(opened.folder)
     sections = {rows.source: rows for rows in section_rows(record, limit=None)}
     ablated = {name for name, rows in sections.items() if rows.edges_required}
@@ -35,7 +38,7 @@ def test_results_stand_at_the_sections_and_layers_they_are_about(opened):
         assert rows.modules is None
 
 
-def test_edges_are_the_strongest_and_what_is_left_out_is_counted(opened):
+def test_edges_are_the_strongest_and_what_is_left_out_is_counted(opened: Run) -> None:
     record = read_run(opened.folder)
     for whole, part in zip(section_rows(record, None), section_rows(record, 12), strict=True):
         assert part.held == 4 < whole.held == whole.nonzero == part.nonzero
@@ -47,7 +50,7 @@ def test_edges_are_the_strongest_and_what_is_left_out_is_counted(opened):
         )
 
 
-def test_a_result_that_cannot_be_read_is_refused_or_named(opened, tmp_path):
+def test_a_result_that_cannot_be_read_is_refused_or_named(opened: Run, tmp_path: Path) -> None:
     run = small_runs.classifier(tmp_path / "run")
     run.ablate()
     (run.folder / "ablation.safetensors").write_bytes(b"other tensors")

@@ -1,6 +1,9 @@
 """Runs that say how to build them again, configs in files, and runs beside each other."""
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +11,7 @@ from safetensors.torch import load_file
 
 import interbasis
 from cases import CASES
+from command_line import Cli
 from interbasis import InterbasisError
 from interbasis.analysis.compare import compare
 from interbasis.analysis.stages.ablate import AblationResult
@@ -19,26 +23,26 @@ from interbasis.show.result_tables import comparison_tables
 
 
 @pytest.fixture
-def model(small_addition):
+def model(small_addition: Path) -> str:
     return f"modadd:{small_addition}"
 
 
-def tensors(run) -> dict[str, torch.Tensor]:
+def tensors(run: Path) -> dict[str, torch.Tensor]:
     return load_file(next(run.glob("graph-*.safetensors")))
 
 
-def equal(one, other) -> bool:
+def equal(one: Path, other: Path) -> bool:
     a, b = tensors(one), tensors(other)
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 @pytest.fixture
-def build(cli):
+def build(cli: Cli) -> Callable[..., Any]:
     """Build a run by the command; what it printed."""
     return lambda out, *arguments: cli("build", *arguments, "--out", out, "--json").json
 
 
-def test_a_run_builds_itself_again_bit_for_bit(model, tmp_path, build):
+def test_a_run_builds_itself_again_bit_for_bit(model: str, tmp_path: Path, build: Callable[..., Any]) -> None:
     options = [
         "--basis",
         "random",
@@ -65,7 +69,7 @@ def test_a_run_builds_itself_again_bit_for_bit(model, tmp_path, build):
 
 
 @pytest.mark.parametrize("form", ["toml", "yaml", "json"])
-def test_configs_in_every_form(model, tmp_path, form, build):
+def test_configs_in_every_form(model: str, tmp_path: Path, form: str, build: Callable[..., Any]) -> None:
     if form == "yaml":
         pytest.importorskip("yaml")
     values = {"model": model, "basis": "pca", "edge_method": "exact", "rotate_last": True}
@@ -81,7 +85,7 @@ def test_configs_in_every_form(model, tmp_path, form, build):
     assert load(tmp_path / "none").edges == []
 
 
-def test_a_run_remembers_how_many_samples_of_tokens_it_saw(tmp_path):
+def test_a_run_remembers_how_many_samples_of_tokens_it_saw(tmp_path: Path) -> None:
     import numpy as np
 
     from interbasis.graph.named_models import open_data
@@ -94,18 +98,23 @@ def test_a_run_remembers_how_many_samples_of_tokens_it_saw(tmp_path):
     assert torch.equal(again.all()[0], data.all()[0])
 
 
-def test_what_is_done_to_a_run_later_sees_as_many_samples(model, tmp_path, build):
+def test_what_is_done_to_a_run_later_sees_as_many_samples(
+    model: str, tmp_path: Path, build: Callable[..., Any]
+) -> None:
     from interbasis.run.run import open_run
 
     build(tmp_path / "few", model, "--data", "modadd,p=11,samples=20")
-    opened = open_run(tmp_path / "few")
+    opened: Any = open_run(tmp_path / "few")
     assert [len(opened.data(None, split)) for split in ("train", "test")] == [20, 20]
     assert opened.data().spec == "modadd,p=11,samples=20"
     build(tmp_path / "most", model, "--data", "modadd,p=11,samples=36")
-    assert len(open_run(tmp_path / "most").data("modadd,p=11,samples=7")) == 7
+    opened = open_run(tmp_path / "most")
+    assert len(opened.data("modadd,p=11,samples=7")) == 7
 
 
-def test_a_run_of_an_older_version_counts_all_tokens_again(model, tmp_path, build):
+def test_a_run_of_an_older_version_counts_all_tokens_again(
+    model: str, tmp_path: Path, build: Callable[..., Any]
+) -> None:
     build(tmp_path / "run", model)
     assert requested({}, tmp_path / "run").norm_limit is None  # the default of this version
     path = tmp_path / "run" / "config.json"
@@ -115,8 +124,8 @@ def test_a_run_of_an_older_version_counts_all_tokens_again(model, tmp_path, buil
     assert requested({}, tmp_path / "run").norm_limit == 0
 
 
-def test_requests_are_frozen_and_know_their_keys():
-    request = make_request({"model": "modadd"})
+def test_requests_are_frozen_and_know_their_keys() -> None:
+    request: Any = make_request({"model": "modadd"})
     assert request.settings == BuildConfig()
     with pytest.raises(ValueError, match="frozen"):
         request.basis = "pca"
@@ -124,7 +133,9 @@ def test_requests_are_frozen_and_know_their_keys():
         make_request({"model": "modadd", "colour": "red"})
 
 
-def test_the_same_command_again_finds_its_run_and_leaves_it(model, tmp_path, build):
+def test_the_same_command_again_finds_its_run_and_leaves_it(
+    model: str, tmp_path: Path, build: Callable[..., Any]
+) -> None:
     first = build(tmp_path / "run", model)
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()}
     (tmp_path / "run/.resume/build").mkdir(parents=True)  # as after a kill at the very end
@@ -134,7 +145,7 @@ def test_the_same_command_again_finds_its_run_and_leaves_it(model, tmp_path, bui
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()} == stamps
 
 
-def test_two_runs_beside_each_other(model, tmp_path, build, cli):
+def test_two_runs_beside_each_other(model: str, tmp_path: Path, build: Callable[..., Any], cli: Cli) -> None:
     for basis in ("lib", "pca"):
         build(tmp_path / basis, model, "--basis", basis)
     options = ("--edges", "--nodes", "--metric", "cross_entropy", "--tolerance", 1e-6)
@@ -171,7 +182,9 @@ def test_two_runs_beside_each_other(model, tmp_path, build, cli):
         compare(tmp_path / "lib", tmp_path / "fewer")
 
 
-def test_models_from_python(tmp_path, monkeypatch, build):
+def test_models_from_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, build: Callable[..., Any]
+) -> None:
     (tmp_path / "own_models.py").write_text(
         "import torch, interbasis\nfrom torch import nn\n"
         "def module():\n    torch.manual_seed(0)\n"
@@ -188,7 +201,7 @@ def test_models_from_python(tmp_path, monkeypatch, build):
     assert equal(tmp_path / "module", tmp_path / "network")
 
 
-def test_training_from_the_command_line(tmp_path, cli):
+def test_training_from_the_command_line(tmp_path: Path, cli: Cli) -> None:
     found = cli(
         "train", "modadd", "--seed", 5, "--steps", 3, "--out", tmp_path / "m.safetensors", "--json"
     ).json
@@ -196,7 +209,7 @@ def test_training_from_the_command_line(tmp_path, cli):
     assert interbasis.modadd.load(found["checkpoint"]).layers[0] == "attn_in.0"
 
 
-def test_doctor_contacts_nobody_unless_asked(cli, monkeypatch):
+def test_doctor_contacts_nobody_unless_asked(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 
     monkeypatch.setattr(socket, "create_connection", lambda *a, **k: pytest.fail("it was not asked to"))
@@ -206,14 +219,16 @@ def test_doctor_contacts_nobody_unless_asked(cli, monkeypatch):
     assert report["network"] is None
     assert "add --network" in cli("doctor").out
 
-    def unreachable(*arguments, **options):
+    def unreachable(*arguments: Any, **options: Any) -> None:
         raise OSError
 
     monkeypatch.setattr(socket, "create_connection", unreachable)
     assert set(cli("doctor", "--network", "--json").json["network"].values()) == {False}
 
 
-def test_counts_of_different_ablations_are_not_compared(model, tmp_path, build, cli):
+def test_counts_of_different_ablations_are_not_compared(
+    model: str, tmp_path: Path, build: Callable[..., Any], cli: Cli
+) -> None:
     for basis in ("lib", "pca"):
         build(tmp_path / basis, model, "--basis", basis)
     alike = ("--metric", "cross_entropy", "--tolerance", 1e-3, "--sections", "mlp_in.0")
@@ -231,7 +246,7 @@ def test_counts_of_different_ablations_are_not_compared(model, tmp_path, build, 
     assert "ablated differently" in " ".join(printed.out.split())
 
 
-def test_counts_on_other_labels_are_not_joined(tmp_path):
+def test_counts_on_other_labels_are_not_joined(tmp_path: Path) -> None:
     case = CASES["relu"]()
     interbasis.build(case.network, case.inputs, progress=False).save(tmp_path / "run")
     answers = case.network(case.inputs).argmax(-1)

@@ -1,9 +1,13 @@
 """A run, in memory and saved: what its analyses find is what it shows."""
 
 import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from pydantic import BaseModel
 
 import interbasis
 from interbasis.analysis.stages.ablate import AblateRequest
@@ -26,7 +30,7 @@ def small_run() -> interbasis.Run:
     return interbasis.build(interbasis.from_torch(model), (inputs, model(inputs).argmax(1)))
 
 
-def test_a_run_in_memory_shows_its_labels_ablation_and_traces(tmp_path):
+def test_a_run_in_memory_shows_its_labels_ablation_and_traces(tmp_path: Path) -> None:
     run = small_run()
     assert not workspace_payload(run).labelled
     features = run.features(top=4)
@@ -45,7 +49,7 @@ def test_a_run_in_memory_shows_its_labels_ablation_and_traces(tmp_path):
     assert "srcdoc" in run._repr_html_()
 
 
-def test_results_of_a_saved_run_are_in_its_folder(tmp_path):
+def test_results_of_a_saved_run_are_in_its_folder(tmp_path: Path) -> None:
     run = small_run()
     run.save(tmp_path / "run")
     run.features(top=3)
@@ -56,7 +60,7 @@ def test_results_of_a_saved_run_are_in_its_folder(tmp_path):
     assert workspace_payload(run).name == "run"
 
 
-def test_results_in_memory_are_saved_with_the_run(tmp_path):
+def test_results_in_memory_are_saved_with_the_run(tmp_path: Path) -> None:
     run = small_run()
     ablation = run.ablate(stable=False)
     run.modules(null_graphs=2)
@@ -69,7 +73,7 @@ def test_results_in_memory_are_saved_with_the_run(tmp_path):
     assert (tmp_path / "run" / "modules.json").is_file()
 
 
-def test_a_run_is_read_without_its_network(tmp_path):
+def test_a_run_is_read_without_its_network(tmp_path: Path) -> None:
     folder = small_run().save(tmp_path / "run")
     run = interbasis.open_run(folder)
     assert [layer.name for layer in run.layers] == ["linear.0", "linear.1", "output"]
@@ -80,7 +84,7 @@ def test_a_run_is_read_without_its_network(tmp_path):
         run.ablate()
 
 
-def test_masked_output_keeps_all_edges_or_some():
+def test_masked_output_keeps_all_edges_or_some() -> None:
     run = small_run()
     inputs = torch.randn(5, 6, dtype=torch.float64)
     masks = {0: torch.ones_like(run.edges[0], dtype=torch.bool)}
@@ -103,7 +107,9 @@ def test_masked_output_keeps_all_edges_or_some():
         (interbasis.build, Resources),
     ],
 )
-def test_parameters_are_the_fields_of_the_request(method, request_type):
+def test_parameters_are_the_fields_of_the_request(
+    method: Callable[..., Any], request_type: type[BaseModel]
+) -> None:
     parameters = inspect.signature(method).parameters
     for name, field in request_type.model_fields.items():
         assert name in parameters, name

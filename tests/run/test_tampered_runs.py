@@ -13,10 +13,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from shutil import copytree
+from typing import Any
 
 import numpy
 import pytest
 
+from command_line import Cli
 from interbasis import InterbasisError
 from interbasis.base import signatures
 from interbasis.base.files import remove
@@ -36,7 +38,7 @@ OWN = ("--model", "python:tampered_net:make", "--data", "npz:rows.npz")
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory, cli) -> Iterator[Path]:
+def world(tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> Iterator[Path]:
     """A user's working folder: a model, data, a run with all results, and a folder beside it."""
     folder = tmp_path_factory.mktemp("tampered")
     before = Path.cwd()
@@ -166,20 +168,35 @@ def add_control_characters(chance: random.Random, place: Place) -> None:
 def change_sizes_and_types(chance: random.Random, place: Place) -> None:
     """Other numbers, types and shapes in config.json."""
     values = json.loads((place.run / "config.json").read_text())
-    odd = (None, -1, 0, 2**70, 1e308, True, "x" * 3000, [], {}, [[]], "1", -0.5, ["a"] * 100, {"a": {"b": 1}})
+    odd: tuple[Any, ...] = (
+        None,
+        -1,
+        0,
+        2**70,
+        1e308,
+        True,
+        "x" * 3000,
+        [],
+        {},
+        [[]],
+        "1",
+        -0.5,
+        ["a"] * 100,
+        {"a": {"b": 1}},
+    )
     for _ in range(chance.choice((1, 3))):
         parent: object = values
         while True:
             keys = list(parent) if isinstance(parent, dict) else list(range(len(parent)))  # type: ignore[arg-type]
             key = chance.choice(keys)
-            child = parent[key]  # type: ignore[index]
+            child = parent[key]
             if not isinstance(child, dict | list) or not child or chance.random() < 0.2:
                 break
             parent = child
         if chance.random() < 0.2:
             del parent[key]  # type: ignore[attr-defined]
         else:
-            parent[key] = chance.choice(odd)  # type: ignore[index]
+            parent[key] = chance.choice(odd)
     (place.run / "config.json").write_text(json.dumps(values))
 
 
@@ -241,7 +258,7 @@ def _watch(event: str, arguments: tuple[object, ...]) -> None:
 sys.addaudithook(_watch)  # it stays, and does nothing while nothing is watched
 
 
-def check(seed: int, world: Path, folder: Path, cli, count: int) -> None:
+def check(seed: int, world: Path, folder: Path, cli: Cli, count: int) -> None:
     """Tamper with a run, and run ``count`` commands on it."""
     chance = random.Random(seed)
     place = Place(world, folder)
@@ -289,7 +306,7 @@ def serve(run: Path) -> None:
 
 
 @pytest.fixture
-def stranger(tmp_path, monkeypatch, world) -> Path:
+def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: Path) -> Path:
     """A user who has built nothing of this here."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(signatures, "_trusted", set())
@@ -298,17 +315,17 @@ def stranger(tmp_path, monkeypatch, world) -> Path:
 
 
 @pytest.mark.parametrize("seed", FAST)
-def test_a_tampered_run_harms_nobody(seed, world, stranger, cli):
+def test_a_tampered_run_harms_nobody(seed: int, world: Path, stranger: Path, cli: Cli) -> None:
     check(seed, world, stranger / "case", cli, 3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SLOW)
-def test_300_tampered_runs_harm_nobody(seed, world, stranger, cli):
+def test_300_tampered_runs_harm_nobody(seed: int, world: Path, stranger: Path, cli: Cli) -> None:
     check(seed, world, stranger / "case", cli, 8)
 
 
-def test_the_watch_sees_what_is_opened(tmp_path):
+def test_the_watch_sees_what_is_opened(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text(SECRET)
     WATCHED.append((str(tmp_path), set()))
     (tmp_path / "secret.txt").read_text()

@@ -1,11 +1,14 @@
 """Prompts of a saved run, on the command line: traces, their storage, steering."""
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
 import interbasis
+from command_line import Cli
 from interbasis.analysis.prompts import parse_feature
 from interbasis.analysis.stages.trace import TraceResult
 from interbasis.analysis.stored_results import load_named
@@ -18,10 +21,10 @@ WORDS = ["<s>", "the", "cat", "dog", "sat", "ran", "Lily", "Tom", "saw", "a"]
 
 
 @pytest.fixture(scope="module")
-def run(made_once):
+def run(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """A random GPT-2 of ten words with a tokenizer, built, described and grouped by the commands."""
 
-    def make(folder):
+    def make(folder: Path) -> None:
         from tokenizers import Tokenizer, models, pre_tokenizers
         from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -45,7 +48,7 @@ def run(made_once):
     return made_once("prompted-run", make) / "run"
 
 
-def test_a_prompt_is_traced_labelled_and_stored(run, cli):
+def test_a_prompt_is_traced_labelled_and_stored(run: Path, cli: Cli) -> None:
     ended = cli("trace", run, "--prompt", "Lily saw the", "--output", "cat", "--minus", "dog", "--json")
     result = TraceResult.model_validate({k: v for k, v in ended.json.items() if k != "run"})
     trace = result.trace
@@ -66,7 +69,7 @@ def test_a_prompt_is_traced_labelled_and_stored(run, cli):
 
 
 @pytest.mark.parametrize("loaded", [False, True])
-def test_a_model_from_a_folder_brings_its_tokenizer_to_python(run, loaded):
+def test_a_model_from_a_folder_brings_its_tokenizer_to_python(run: Path, loaded: bool) -> None:
     from transformers import GPT2LMHeadModel
 
     folder = str(run.parent / "model")
@@ -80,7 +83,9 @@ def test_a_model_from_a_folder_brings_its_tokenizer_to_python(run, loaded):
     assert built.steer("unembed:1", 2.0, "the cat").outputs[0].name in WORDS
 
 
-def test_transformer_lens_names_stand_beside_ours(run, cli, monkeypatch):
+def test_transformer_lens_names_stand_beside_ours(
+    run: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     layers = cli("show", run, "--json").json["layers"]
     assert layers["ln1.0"]["hook"] == "blocks.0.hook_resid_pre"
@@ -95,7 +100,7 @@ def test_transformer_lens_names_stand_beside_ours(run, cli, monkeypatch):
     assert (target.layer, target.feature) == ("ln2.0", 3)
 
 
-def test_steering_adds_to_a_feature_everywhere(run, cli):
+def test_steering_adds_to_a_feature_everywhere(run: Path, cli: Cli) -> None:
     ended = cli("steer", run, "--feature", "mlp_in.0:2", "--by", 3, "--prompt", "Lily saw", "--json").json
     opened = interbasis.open_run(run)
     layer = opened.graph.layers[opened.graph.layer_names.index("mlp_in.0")]
@@ -131,7 +136,9 @@ def test_steering_adds_to_a_feature_everywhere(run, cli):
         (("trace", "--sample", "100000"), "the data have samples 0 to"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_sentence(run, cli, arguments, message):
+def test_what_cannot_be_done_is_said_in_one_sentence(
+    run: Path, cli: Cli, arguments: tuple[str, ...], message: str
+) -> None:
     ended = cli(arguments[0], run, *arguments[1:])
     assert ended.code == 2
     assert message in ended.err

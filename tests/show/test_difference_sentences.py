@@ -14,7 +14,7 @@ from interbasis.show.difference_sentences import difference_claims, difference_f
 from interbasis.show.difference_tables import active_tokens
 
 
-def test_one_linear_section_that_differs():
+def test_one_linear_section_that_differs() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(5, 7), nn.GELU(), nn.Linear(7, 3)).double()
     other = copy.deepcopy(module)
@@ -30,21 +30,20 @@ def test_one_linear_section_that_differs():
     assert "No other section differs." in [claim.because for claim in difference_claims(record)]
 
 
-def test_embeddings_and_all_sections_differ():
+def test_embeddings_and_all_sections_differ() -> None:
     case = CASES["modadd"]()
     weights = {name: w * (1 + 0.1 * normal(*w.shape, seed=3)) for name, w in (case.weights or {}).items()}
     record = interbasis.diff(case.network, modadd.from_weights(weights), case.inputs, progress=False).record
     embeddings, leading, *_, last = difference_findings(record)
     share = 100 * record.layers[case.network.layers[0]].arising
-    assert embeddings == (
-        f"Embeddings differ by {share:.3g} % of the first model's variance at {case.network.layers[0]}."
-    )
+    assert embeddings.startswith(f"Embeddings differ by {share:.3g} % ")
+    assert embeddings.endswith(f" at {case.network.layers[0]}.")
     assert leading.startswith("The largest difference arises in ")
     assert " adds " in leading.partition("; the next, ")[2]
     assert "reads differently" in last or "treats differently" in last
 
 
-def test_tokens_are_shown_on_one_line():
+def test_tokens_are_shown_on_one_line() -> None:
     def example(*tokens: str) -> TokenExample:
         last = len(tokens) - 1
         return TokenExample(

@@ -1,6 +1,7 @@
 """Closed forms at GPT2-small's width in float64, against the general path over all positions."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ NODES = NodeLayer("in", WIDTH + 1), NodeLayer("out", WIDTH + 1)
 pytestmark = pytest.mark.slow
 
 
-def section(core, read: int, write: int) -> Section:
+def section(core: Attention | Elementwise, read: int, write: int) -> Section:
     reads = normal(read, WIDTH + 1, seed=1) / math.sqrt(WIDTH)
     writes = normal(WIDTH + 1, write, seed=2) / math.sqrt(write)
     return Section(*NODES, torch.eye(WIDTH + 1).double(), reads, writes, core)
@@ -29,7 +30,7 @@ def stream() -> torch.Tensor:
     return f
 
 
-def test_attention():
+def test_attention() -> None:
     attention = section(Attention(AttentionShape(HEADS, WIDTH // HEADS)), 3 * WIDTH, WIDTH)
     f = stream()
     u, at = f @ attention.read.T, attention.outputs(f)
@@ -40,8 +41,8 @@ def test_attention():
     assert relative_error(closed.local, general.local) <= 1e-10
 
 
-def test_mlp():
-    mlp = section(Elementwise(nn.GELU()), HIDDEN, HIDDEN)
+def test_mlp() -> None:
+    mlp: Any = section(Elementwise(nn.GELU()), HIDDEN, HIDDEN)
     f = stream()
     u, at = f @ mlp.read.T, mlp.outputs(f)
     metric = mlp.write.T @ mlp.write

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,9 +24,9 @@ DEPENDENCIES = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["
 @pytest.mark.slow
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("versions", ["lowest", "newest"])
-def test_the_demo_in_a_new_environment(versions, python, tmp_path):
+def test_the_demo_in_a_new_environment(versions: str, python: str, tmp_path: Path) -> None:
     """On Pythons that came after the lowest versions, pip finds no wheels of these: 3.11 is for them."""
-    pip = [tmp_path / "new" / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
+    pip: list[str | Path] = [tmp_path / "new" / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
     run([python, "-m", "venv", tmp_path / "new"])
     run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path / "wheel", ROOT])
     (wheel,) = (tmp_path / "wheel").glob("*.whl")
@@ -47,5 +48,5 @@ def test_the_demo_in_a_new_environment(versions, python, tmp_path):
     print(f"{versions} on {python}: {size / 1e6:,.0f} MB", run([*pip, "freeze"]), sep="\n")
 
 
-def run(command: list[str | Path], **options) -> str:
+def run(command: list[str | Path], **options: Any) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **options).stdout

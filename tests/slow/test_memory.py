@@ -4,10 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from interbasis.base.tensor_file import Entry, write_tensors
 
@@ -22,7 +26,7 @@ main(sys.argv[1:])
 """
 
 
-def write_random(folder, config, dtype):
+def write_random(folder: Path, config: Any, dtype: torch.dtype) -> int:
     """A random model, written one tensor at a time: it is never in memory as a whole."""
     from transformers import AutoModelForCausalLM
 
@@ -32,7 +36,7 @@ def write_random(folder, config, dtype):
     with parameters_without_memory():
         skeleton = AutoModelForCausalLM.from_config(config)
 
-    def random(parameter):
+    def random(parameter: Tensor) -> Tensor:
         scale = 0.05 if parameter.ndim > 1 else 0.0
         return (torch.randn(parameter.shape) * scale + (parameter.ndim == 1)).to(dtype)
 
@@ -40,13 +44,13 @@ def write_random(folder, config, dtype):
     config.architectures = [type(skeleton).__name__]
     config.save_pretrained(folder)
     entries = [
-        Entry(name, tuple(p.shape), dtype, lambda p=p: random(p)) for name, p in skeleton.named_parameters()
+        Entry(name, tuple(p.shape), dtype, partial(random, p)) for name, p in skeleton.named_parameters()
     ]
     write_tensors(folder / "model.safetensors", entries, {"format": "pt"})
     return sum(entry.bytes for entry in entries) * 4 // dtype.itemsize
 
 
-def build(folder, windows, context, *options, blocks=""):
+def build(folder: Path, windows: int, context: int, *options: Any, blocks: str = "") -> Any:
     tokens = np.random.default_rng(0).integers(0, 500, windows * (context + 1)).astype(np.uint16)
     np.save(folder / "tokens.npy", tokens)
     data = f"tokens:{folder / 'tokens.npy'},context={context},part=all"
@@ -61,7 +65,7 @@ def build(folder, windows, context, *options, blocks=""):
 @pytest.mark.skipif(
     os.environ.get("INTERBASIS_LARGE") != "1", reason="takes 1.2 GB and minutes; set INTERBASIS_LARGE=1"
 )
-def test_24_blocks_that_exceed_the_limit(tmp_path):
+def test_24_blocks_that_exceed_the_limit(tmp_path: Path) -> None:
     from transformers import GPT2Config
 
     config = GPT2Config(
@@ -79,7 +83,7 @@ def test_24_blocks_that_exceed_the_limit(tmp_path):
 @pytest.mark.skipif(
     os.environ.get("INTERBASIS_LARGE") != "1", reason="takes 12 GB and minutes; set INTERBASIS_LARGE=1"
 )
-def test_a_block_of_the_shape_of_llama_7b(tmp_path):
+def test_a_block_of_the_shape_of_llama_7b(tmp_path: Path) -> None:
     from transformers import LlamaConfig
 
     config = LlamaConfig(

@@ -4,7 +4,10 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import Popen
+from typing import Any
 
 import pytest
 import torch
@@ -30,7 +33,7 @@ def command(*arguments: object) -> str:
     return done.out
 
 
-def requests(name: str, folder: Path, shared: Path) -> tuple[list[object], list[object]]:
+def requests(name: str, folder: Path, shared: Path) -> tuple[list[Any], list[Any]]:
     """Arguments of build and ablate."""
     if name == "modadd":
         return ["modadd"], ["--data", "modadd,samples=2000"]
@@ -69,7 +72,9 @@ def edges_required(run: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", ["modadd", "cifar10", "tinystories", "rotary"])
-def test_processes_and_shards_give_one_result(name, tmp_path, shared, record_property):
+def test_processes_and_shards_give_one_result(
+    name: str, tmp_path: Path, shared: Path, record_property: Callable[[str, object], None]
+) -> None:
     model, ablation = requests(name, tmp_path, shared)
     build = ["build", *model, "--threads", 1]
     command(*build, "--out", tmp_path / "1")
@@ -101,7 +106,9 @@ def test_processes_and_shards_give_one_result(name, tmp_path, shared, record_pro
     assert all(counts == required["1 process"] for counts in required.values())
 
 
-def test_twenty_kills_of_a_random_process(tmp_path, record_property):
+def test_twenty_kills_of_a_random_process(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     """Of three that build and ablate modular addition: a kill at a random moment, then the next start."""
     chance = random.Random(20)
     commands = {
@@ -109,7 +116,7 @@ def test_twenty_kills_of_a_random_process(tmp_path, record_property):
         "ablate": ["ablate", "--data", "modadd,samples=500", "--tolerance", 0.01],
     }
 
-    def start(name: str, run: Path):
+    def start(name: str, run: Path) -> Popen[str]:
         verb, *rest = commands[name]
         arguments = [verb, *rest, run] if name == "build" else [verb, run, *rest]
         return torchrun(3, "-m", "interbasis", *arguments, INTERBASIS_SAVE_EVERY="0")

@@ -76,6 +76,10 @@ class OpenedRun:
     tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     """Tensors that go with these results."""
 
+    def __repr__(self) -> str:
+        place = "in memory" if self.folder is None else f"in {self.folder}"
+        return f"{type(self).__name__}({self.graph!r}, {place})"
+
     def __post_init__(self) -> None:
         if self.given_network is not None or self.model_spec:
             _ = self.network  # a network that does not fit is refused at once
@@ -227,6 +231,24 @@ class OpenedRun:
             self.tensors[result.stem()] = dict(tensors or {})
         elif self.team.is_first:
             save_result(self.folder, result, tensors, self.digest)
+
+    def store_in(self, folder: Path) -> Path:
+        """Store the results in memory, and all later ones, in a folder that holds the graph now."""
+        self.folder = folder
+        for stem, result in self.results.items():
+            self.store(result, self.tensors.get(stem))
+        self.results, self.tensors = {}, {}
+        return folder
+
+    def saved_folder(self) -> Path:
+        """Return the folder of the run.
+
+        Raises:
+            InterbasisError: It is in memory only.
+        """
+        if self.folder is None:
+            raise InterbasisError("this requires a run on disk; call run.save(folder) first")
+        return self.folder
 
     def _require_trust(self, kind: str) -> None:
         """Refuse to open a model or data that a run of somebody else names."""

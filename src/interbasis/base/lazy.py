@@ -36,6 +36,14 @@ def lazy_names(
     return get, lambda: sorted(homes)
 
 
+def notebook_html(value: object) -> str:
+    """Return the HTML that a notebook shows in place of a result or a graph.
+
+    `interbasis.show`, above everything that it shows, is asked by name.
+    """
+    return str(import_module("interbasis.show.notebook").html(value))
+
+
 def optional_import(module: str, need: str, extra: str = "hf") -> Any:
     """Import a module of a package that not everybody installs.
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
-from interbasis.base.display import notebook_html
 from interbasis.base.errors import InterbasisError
+from interbasis.base.lazy import notebook_html
 
 Basis = Literal["lib", "gib", "jib", "pca", "neuron", "random"]
 Method = Literal["gradient", "exact", "quadrature", "trapezoid"]

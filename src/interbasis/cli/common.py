@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 from rich.console import RenderableType
@@ -77,6 +78,40 @@ def describe_opening_views(runs: Iterable[Path]) -> None:
     for run in runs:
         if not is_dictionary_graph(run):
             describe_opening_view(front.open_run(run))
+
+
+def show_stage(
+    run: Path,
+    stage: str,
+    request: Record,
+    as_json: bool,
+    model: str | None = None,
+    trust: bool = False,
+    *,
+    note: Callable[[Any], str] | None = None,
+    **resources: str | None,
+) -> None:
+    """Call a stage of a run, of a graph between dictionaries, too, and print its result.
+
+    Args:
+        run: Folder of the run.
+        stage: Name of the stage.
+        request: Its options.
+        as_json: Whether the result is printed as JSON.
+        model: A model by name, in place of the one that the run names.
+        trust: Trust whoever built the run.
+        note: Makes a line that follows the tables of the result.
+        resources: ``device`` and ``memory``, where the command has them.
+    """
+    from interbasis.run.dictionary_run import DictionaryRun
+    from interbasis.show import result_tables, tables  # noqa: F401  (the first registers)
+
+    of_both = hasattr(DictionaryRun, stage)
+    if of_both and shown_between(run, stage, as_json, request, model, trust, **resources):
+        return
+    opened = open_run(run, model, trust, resources.get("memory")).on(resources.get("device"))
+    result = import_module(f"interbasis.analysis.stages.{stage}").run(opened, request)
+    show(result, as_json, tables.result_tables, run, *([] if note is None else [note(result)]))
 
 
 def shown_between(

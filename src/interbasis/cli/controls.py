@@ -23,8 +23,4 @@ def controls(
 
     Example: interbasis controls runs/lib
     """
-    from interbasis.analysis.stages import controls as stage
-    from interbasis.show.result_tables import control_tables
-
-    result = stage.run(common.open_run(run, model, trust).on(device), request or ControlsRequest())
-    common.show(result, as_json, control_tables, run)
+    common.show_stage(run, "controls", request or ControlsRequest(), as_json, model, trust, device=device)

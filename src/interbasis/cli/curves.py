@@ -22,8 +22,4 @@ def curves(
 
     Example: interbasis curves runs/lib
     """
-    from interbasis.analysis.stages import curves as stage
-    from interbasis.show.result_tables import curve_tables
-
-    result = stage.run(common.open_run(run, model, trust).on(device), request or CurvesRequest())
-    common.show(result, as_json, curve_tables, run)
+    common.show_stage(run, "curves", request or CurvesRequest(), as_json, model, trust, device=device)

@@ -23,11 +23,14 @@ def features(
 
     Example: interbasis features runs/lib
     """
-    if common.shown_between(run, "features", as_json, request, model, trust, device=device):
-        return
-    from interbasis.analysis.stages import features as stage
-    from interbasis.show.result_tables import feature_tables
-
-    result = stage.run(common.open_run(run, model, trust).on(device), request or FeaturesRequest())
     stored = f"\nStored as features.json and examples.json in {run}."
-    common.show(result, as_json, feature_tables, run, stored)
+    common.show_stage(
+        run,
+        "features",
+        request or FeaturesRequest(),
+        as_json,
+        model,
+        trust,
+        device=device,
+        note=lambda _: stored,
+    )

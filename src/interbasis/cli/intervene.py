@@ -21,7 +21,4 @@ def intervene(
 
     Example: interbasis intervene runs/lib --feature mlp_in.0:3 --value 0
     """
-    from interbasis.analysis.stages import intervene as stage
-    from interbasis.show.result_tables import intervention_tables
-
-    common.show(stage.run(common.open_run(run, model, trust), request), as_json, intervention_tables, run)
+    common.show_stage(run, "intervene", request, as_json, model, trust)

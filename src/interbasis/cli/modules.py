@@ -20,11 +20,4 @@ def modules(
 
     Example: interbasis modules runs/lib
     """
-    if common.shown_between(run, "modules", as_json, request):
-        return
-    from interbasis.analysis.stages import modules as stage
-    from interbasis.run.run import open_run
-    from interbasis.show.result_tables import module_tables
-
-    result = stage.run(open_run(run), request or ModulesRequest())
-    common.show(result, as_json, module_tables, run)
+    common.show_stage(run, "modules", request or ModulesRequest(), as_json)

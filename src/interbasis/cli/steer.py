@@ -23,9 +23,4 @@ def steer(
 
     Example: interbasis steer runs/lib --feature mlp_in.3:17 --by 4 --prompt "Once upon a time"
     """
-    if common.shown_between(run, "steer", as_json, request, model, trust):
-        return
-    from interbasis.analysis.stages import steer as stage
-    from interbasis.show.result_tables import steer_tables
-
-    common.show(stage.run(common.open_run(run, model, trust), request), as_json, steer_tables, run)
+    common.show_stage(run, "steer", request, as_json, model, trust)

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from interbasis.analysis.stages.trace import TraceRequest
+from interbasis.analysis.stages.trace import TraceRequest, TraceResult
 from interbasis.cli import common
 
 
@@ -22,10 +22,8 @@ def trace(
 
     Example: interbasis trace runs/lib --prompt "Once upon a time"
     """
-    if common.shown_between(run, "trace", as_json, request, model, trust):
-        return
-    from interbasis.analysis.stages import trace as stage
-    from interbasis.show.result_tables import trace_tables
 
-    result = stage.run(common.open_run(run, model, trust), request or TraceRequest())
-    common.show(result, as_json, trace_tables, run, f"\nStored as {result.stem()}.json in {run}.")
+    def stored(result: TraceResult) -> str:
+        return f"\nStored as {result.stem()}.json in {run}."
+
+    common.show_stage(run, "trace", request or TraceRequest(), as_json, model, trust, note=stored)

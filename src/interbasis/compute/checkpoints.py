@@ -41,7 +41,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.base.files import (
     clear_left_over,
     inside,
@@ -58,6 +58,8 @@ MIN_SECONDS_BETWEEN_SAVES = 1.0
 """Overridden by INTERBASIS_SAVE_EVERY."""
 SECONDS_PER_SECOND_OF_SAVING = 20.0
 """Seconds of work, at least, per second of saving."""
+UNREADABLE = (OSError, ValueError, TypeError)
+"""Errors of files that hold something else."""
 UNKNOWN_TOTAL = 2**62
 """Steps of a pass that ends when it has found what it looks for."""
 
@@ -114,7 +116,12 @@ class Checkpoint:
         return {key: tensor for (owner, _, key), tensor in parts if owner == name}, self.values[name]
 
     def _read(self, path: Path) -> None:
-        try:
+        errors = (*UNREADABLE, SafetensorError, KeyError)
+        with Explained(
+            f"{path} is not readable as unfinished work",
+            *errors,
+            remedy=f"delete {path.parent} to start again",
+        ):
             with safe_open(path, "pt") as file:
                 metadata = file.metadata()
                 # a copy, for the sake of where it lies: see the head of this file
@@ -122,10 +129,6 @@ class Checkpoint:
             if tensor_digest(self.tensors, metadata["done"], metadata["values"]) != metadata.get("sha256"):
                 raise ValueError("its SHA-256 is not the one it was written with")
             self.done, self.values = int(metadata["done"]), json.loads(metadata["values"])
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise InterbasisError(
-                f"{path} is not readable as unfinished work ({error}); delete {path.parent} to start again"
-            ) from error
 
 
 class Checkpoints:
@@ -248,14 +251,9 @@ class Checkpoints:
 
     def _begun_with(self) -> dict[str, Any]:
         assert self.folder is not None
-        try:
+        folder, remedy = self.folder, "delete it to start again"
+        with Explained(f"{folder} does not hold readable unfinished work", *UNREADABLE, remedy=remedy):
             return dict(json.loads(inside(self.folder, "settings.json").read_text(encoding="utf-8")))
-        except InterbasisError:
-            raise
-        except (OSError, ValueError, TypeError) as error:
-            raise InterbasisError(
-                f"{self.folder} does not hold readable unfinished work ({error}); delete it to start again"
-            ) from error
 
 
 NO_CHECKPOINTS = Checkpoints(None, "")

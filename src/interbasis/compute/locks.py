@@ -19,7 +19,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 from threading import Event, Thread, get_ident
@@ -81,13 +81,17 @@ class Holder(Record):
 
 
 def building(
-    run: Path, task: str = "build", team: Team = ALONE, group: str = ""
+    run: Path | None, task: str = "build", team: Team = ALONE, group: str = ""
 ) -> AbstractContextManager[None]:
     """Hold a run's graph for changing it: no other command may work on the run, except those of ``group``.
+
+    Where the run is None, nothing is held.
 
     Raises:
         InterbasisError: Another command works on the run.
     """
+    if run is None:
+        return nullcontext()
     return _held(_Lock(run, GRAPH, task, group), team)
 
 

@@ -18,10 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.base.files import inside, make_folder, write_atomically
 from interbasis.base.records import Record
 from interbasis.base.tensor_file import Entry, tensor_digest, write_tensors
@@ -133,7 +132,10 @@ class StateFile:
 
     def __init__(self, path: Path):
         self.path = path
-        try:
+        if not path.exists():
+            raise InterbasisError(f"expected a shard at {path}, but there is no such file")
+        errors, remedy = (OSError, SafetensorError, KeyError, ValueError), "delete it and run its job again"
+        with Explained(f"{path} is truncated, or not a shard that interbasis wrote", *errors, remedy=remedy):
             with safe_open(path, "pt") as file:
                 metadata = file.metadata() or {}
                 self.header = ShardHeader.model_validate_json(metadata["header"])
@@ -143,14 +145,6 @@ class StateFile:
             texts = metadata["header"], metadata["values"], metadata["digests"]
             if tensor_digest({}, *texts) != metadata.get("sha256"):
                 raise ValueError("its SHA-256 is not the one it was written with")
-        except FileNotFoundError as error:
-            raise InterbasisError(f"expected a shard at {path}, but there is no such file") from error
-        except (OSError, SafetensorError, KeyError, ValidationError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            raise InterbasisError(
-                f"{path} is truncated, or not a shard that interbasis wrote ({reason}); delete it and run "
-                "its job again"
-            ) from error
 
     def state(self, key: str) -> State | None:
         """Return the state of a key; None where there is none."""

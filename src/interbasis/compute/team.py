@@ -23,12 +23,12 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.base.files import inside
 from interbasis.base.memory import parse_bytes
 from interbasis.base.records import Record
 from interbasis.compute.block_sums import BlockSum
-from interbasis.compute.checkpoints import FOLDER, Checkpoints, State
+from interbasis.compute.checkpoints import FOLDER, NO_CHECKPOINTS, Checkpoints, State
 from interbasis.compute.signals import disable_end_notice, enable_end_notice, torchrun_number
 
 MAX_WAIT = timedelta(hours=24)
@@ -189,13 +189,17 @@ class ConnectedTeam(Team):
 
 
 def team_checkpoints(
-    run: Path, task: str, settings: dict[str, object], team: Team, *, restart: bool = False
+    run: Path | None, task: str, settings: dict[str, object], team: Team, *, restart: bool = False
 ) -> Checkpoints:
     """Unfinished work of one process of a team, RUN/.resume/TASK or, of several, RUN/.resume/TASK.N/RANK.
+
+    Nothing is stored where the run is None.
 
     Raises:
         InterbasisError: Work was begun with other settings, or by another number of processes.
     """
+    if run is None:
+        return NO_CHECKPOINTS
     name = task + team.suffix
     for folder in sorted(inside(run, FOLDER).glob(f"{task}*")):
         number = folder.name.removeprefix(task).removeprefix(".") or "1"
@@ -224,20 +228,17 @@ def torchrun_team() -> Team:
         return _connected[0]
     enable_end_notice()
     number = torchrun_number("RANK", 0) + 1
-    try:
+    who, remedy = f"process {number} of {size}", "start them with torchrun"
+    with Explained(f"{who} could not connect to the others", RuntimeError, ValueError, remedy=remedy):
         store, rank, size = next(rendezvous("env://", timeout=MAX_WAIT))
-    except (RuntimeError, ValueError) as error:
-        raise InterbasisError(
-            f"process {number} of {size} could not connect to the others ({error}); start them with torchrun"
-        ) from error
     started = PrefixStore(f"interbasis.{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
     try:
         dist.init_process_group("gloo", store=started, rank=rank, world_size=size, timeout=MAX_WAIT)
     except RuntimeError as error:
         disable_end_notice()
         raise InterbasisError(
-            f"process {number} of {size} could not connect to the others, one of which has ended; run the "
-            "same command again to resume"
+            f"{who} could not connect to the others, one of which has ended; run the same command again to "
+            "resume"
         ) from error
     atexit.register(dist.destroy_process_group)
     _connected.append(ConnectedTeam(started, rank, size))

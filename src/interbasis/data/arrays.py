@@ -12,7 +12,7 @@ import torch
 
 from interbasis.base.errors import Explained, InterbasisError
 from interbasis.base.memory import format_bytes
-from interbasis.data.samples import IGNORED_LABEL, Pair, Samples, Split
+from interbasis.data.samples import IGNORED_LABEL, Samples, Split
 
 NAMES = (("x", "y"), ("inputs", "labels"), ("data", "targets"))
 """Names of arrays of inputs and labels; with _train or _test where there are both."""
@@ -93,12 +93,8 @@ def load(path: str | Path, split: Split = "train") -> Samples:
         raise InterbasisError(f"{path}: the {split} split is empty; expected at least one sample")
     if inputs.dtype.kind == "u" and inputs.dtype.itemsize > 1:
         inputs = inputs.astype(np.int64)
-    labels = labels.astype(np.int64)
-
-    def read(first: int, last: int) -> Pair:
-        return torch.from_numpy(inputs[first:last]), torch.from_numpy(labels[first:last])
-
-    return as_pictures(Samples(len(inputs), read, "rows", f"npz:{path}"), inputs)
+    tensors = torch.from_numpy(inputs), torch.from_numpy(labels.astype(np.int64))
+    return as_pictures(Samples.from_tensors(*tensors, spec=f"npz:{path}"), inputs)
 
 
 def _names(path: Path, names: set[str], split: Split) -> tuple[str, str, bool]:

@@ -53,9 +53,10 @@ class Batches:
             return [self]
         units, total = -(-len(self) // multiple_of), len(self)
         ends = [min(units * k // count * multiple_of, total) for k in range(count + 1)]
-        return [self._block(k, first, last) for k, (first, last) in enumerate(pairwise(ends))]
+        return [self.part(k, first, last) for k, (first, last) in enumerate(pairwise(ends))]
 
-    def _block(self, number: int, first: int, last: int) -> "Batches":
+    def part(self, number: int, first: int, last: int) -> "Batches":
+        """Samples first … last − 1 as the part ``number`` of these data, with their own indices."""
         block = copy(self)
         block.offset, block._length = self.offset + first, last - first
         block._whole, block.block_suffix = self, f".{number}"
@@ -86,7 +87,7 @@ class Batches:
 
     def head(self, count: int) -> "Batches":
         """The first ``count`` samples."""
-        return self._block(0, 0, count)
+        return self.part(0, 0, count)
 
     def drawn(self, count: int, seed: int, chosen: slice = slice(None)) -> "Batches":
         """Samples drawn at random, in memory and in the order drawn: the same first ones for every count.
@@ -107,18 +108,11 @@ class Batches:
             inputs = torch.cat([self.between(place, place + 1) for place in drawn.tolist()])
         lengths = None if self.lengths is None else self.lengths[drawn]
         labels = torch.zeros(len(inputs), dtype=torch.int64)
-        samples = Samples(
-            len(inputs), lambda first, last: (inputs[first:last], labels[first:last]), lengths=lengths
-        )
-        return Batches(samples, self.name)
-
-    def part(self, number: int, first: int, last: int) -> "Batches":
-        """Samples first … last − 1 as the part ``number`` of these data, with their own indices."""
-        return self._block(number, first, last)
+        return Batches(Samples.from_tensors(inputs, labels, lengths=lengths), self.name)
 
     def between(self, first: int, last: int) -> Tensor:
         """The inputs of samples first … last − 1, with padding."""
-        return torch.cat(list(self._block(0, first, last)._inputs()))
+        return torch.cat(list(self.part(0, first, last)._inputs()))
 
     def first(self) -> Tensor:
         """The first sample of the whole, as a batch of one."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -48,6 +48,11 @@ class Samples:
     """Identity of data in many files, so that a fingerprint does not read all of them."""
     revision: str = ""
     """The commit of a data set of the Hub that is streamed."""
+
+    @classmethod
+    def from_tensors(cls, inputs: Tensor, labels: Tensor, **about: Any) -> "Samples":
+        """Samples of tensors in memory; ``about`` are further fields."""
+        return cls(len(inputs), lambda first, last: (inputs[first:last], labels[first:last]), **about)
 
     def __len__(self) -> int:
         return self.length

@@ -170,7 +170,7 @@ def _ranges(layers: Sequence[int]) -> str:
 
 def _parse_yaml(text: str) -> object:
     try:
-        import yaml  # type: ignore[import-untyped]
+        import yaml
     except ImportError as error:
         raise InterbasisError(f"reading the {CONFIG} of transcoders needs PyYAML; install it") from error
     try:

@@ -186,10 +186,6 @@ class SparseEdges:
         """Places of the edges into a feature of the target, the strongest first."""
         return (self.target == feature).nonzero()[:, 0]
 
-    def out_of(self, feature: int) -> Tensor:  # [e]
-        """Places of the edges from a feature of the source, the strongest first."""
-        return (self.source == feature).nonzero()[:, 0]
-
 
 @dataclass(frozen=True, eq=False)
 class DictionaryGraph:

@@ -25,7 +25,7 @@ from interbasis.base.files import inside, write_text_atomically
 from interbasis.base.json_text import parse_json
 from interbasis.base.messages import logger
 from interbasis.base.progress import Progress, progress_bar
-from interbasis.compute.checkpoints import NO_CHECKPOINTS, Checkpoints, State, environment
+from interbasis.compute.checkpoints import Checkpoints, State, environment
 from interbasis.compute.executor import Executor, most_blocks
 from interbasis.compute.locks import building
 from interbasis.compute.team import ALONE, Team, team_checkpoints
@@ -164,12 +164,9 @@ def _unfinished(
     folder: Path | None, settings: DictionarySettings, identity: dict[str, str], team: Team
 ) -> Iterator[Checkpoints]:
     """Lock the folder, and resume what is in it."""
-    if folder is None:
-        yield NO_CHECKPOINTS
-        return
     decisive = settings.model_dump(mode="json") | identity | environment()
     with building(folder, "dictionary train", team):
-        if (folder / RECORD).exists():
+        if folder is not None and (folder / RECORD).exists():
             raise InterbasisError(f"{folder} holds dictionaries already; name a new folder")
         yield team_checkpoints(folder, TASK, decisive, team)
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
-from interbasis.base.display import notebook_html
+from interbasis.base.lazy import notebook_html
 from interbasis.base.messages import printable
 from interbasis.base.records import Record, require
 from interbasis.graph.layer_basis import LayerBasis

@@ -27,7 +27,7 @@ from interbasis.compute.team import Team
 from interbasis.data import arrays, cifar10, images, mnist, streams
 from interbasis.data.modadd import FRACTION
 from interbasis.data.modadd import split as split_pairs
-from interbasis.data.samples import Pair, Samples, Split
+from interbasis.data.samples import Samples, Split
 from interbasis.graph.named_sources import SHIPPED_MODELS, source_location, split_options
 from interbasis.models import mlp, modadd, residual
 from interbasis.models.module import from_torch
@@ -192,12 +192,8 @@ def _integer(spec: str, name: str, text: str | None) -> int | None:
 
 
 def _pairs(p: int, fraction: float, split: Split) -> Samples:
-    inputs, labels = split_pairs(p, fraction)[0 if split == "train" else 1]
-
-    def read(first: int, last: int) -> Pair:
-        return inputs[first:last], labels[first:last]
-
-    return Samples(len(labels), read, "rows", classes=tuple(map(str, range(p))))
+    pairs = split_pairs(p, fraction)[0 if split == "train" else 1]
+    return Samples.from_tensors(*pairs, classes=tuple(map(str, range(p))))
 
 
 def hub_options(spec: str, name: str) -> tuple[str, str | None, bool, str | None]:

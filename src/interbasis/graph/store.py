@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from interbasis.base.errors import InterbasisError, first_problem, short_repr
+from interbasis.base.errors import Explained, InterbasisError, first_problem, short_repr
 from interbasis.base.files import file_sha256, inside, remove, write_atomically, write_text_atomically
 from interbasis.base.json_text import parse_json
 from interbasis.base.messages import logger
@@ -243,10 +243,8 @@ def read_header(folder: Path) -> GraphHeader:
             )
         problem = "is not a folder" if not folder.is_dir() else f"has no {CONFIG}"
         raise InterbasisError(f"expected a run made by 'interbasis build', but {folder} {problem}")
-    try:
+    with Explained(f"{path} is not readable JSON", ValueError, remedy="build the run again"):
         values = parse_json(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InterbasisError(f"{path} is not readable JSON ({error}); build the run again") from error
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise InterbasisError(f"{folder} is not an interbasis run: {path.name} has no format {FORMAT!r}")
     check_schema(folder, values.get("schema"))
@@ -350,17 +348,15 @@ def _read_tensors(folder: Path, header: GraphHeader, in_memory: bool) -> dict[st
             f"{path} is truncated or changed (its SHA-256 is not the one in {CONFIG}); build the run again"
         )
     tensors = {}
-    try:
-        with safe_open(path, "pt") as file:
-            for name in file.keys():  # noqa: SIM118
-                if in_memory or not LARGE.search(name):
-                    tensors[name] = file.get_tensor(name)
-                    _check_finite(name, tensors[name], f"{path} is not used")
-                else:  # a tensor of the same shape that takes no memory
-                    shape = file.get_slice(name).get_shape()
-                    tensors[name] = torch.empty(shape, dtype=torch.float64, device="meta")
-    except SafetensorError as error:
-        raise InterbasisError(f"{path} is not a readable safetensors file ({error})") from error
+    unreadable = Explained(f"{path} is not a readable safetensors file", SafetensorError)
+    with unreadable, safe_open(path, "pt") as file:
+        for name in file.keys():  # noqa: SIM118
+            if in_memory or not LARGE.search(name):
+                tensors[name] = file.get_tensor(name)
+                _check_finite(name, tensors[name], f"{path} is not used")
+            else:  # a tensor of the same shape that takes no memory
+                shape = file.get_slice(name).get_shape()
+                tensors[name] = torch.empty(shape, dtype=torch.float64, device="meta")
     return tensors
 
 

@@ -63,7 +63,7 @@ def measure_edges(
 ) -> BuiltWindow:
     """Measure the edges over all samples, or over those drawn in rounds until the goal is reached.
 
-    Where all samples do not reach it, they have more sets of signs.
+    Where all samples do not reach it, they have more sets of signs, and more of their positions are sampled.
     """
     executor, data = window.executor, window.data.edge_data
     if config.edge_samples is None:
@@ -71,10 +71,10 @@ def measure_edges(
         return BuiltWindow.from_sums(layers, config, edges.totals(executor.run(edges, data)))
     while True:
         built = _rounds(window, config, layers, goal, keep)
-        signs = goal.next_signs(built.edge_error, built.config, len(data))
-        if signs == config.edge_sources:
+        update = goal.next_sampling(built.edge_error, built.config, len(data))
+        if not update:
             return built
-        config = config.model_copy(update={"edge_sources": signs, "edge_samples": (len(data),)})
+        config = config.model_copy(update=update | {"edge_samples": (len(data),)})
 
 
 def _edges_pass(window: Window, config: BuildConfig, layers: list[LayerBasis]) -> EdgesPass:

@@ -61,13 +61,20 @@ class Goal:
         wanted = done + min(int(room / max(seconds / done, 1e-9)), done) if room > 0 else done
         return wanted if wanted >= MIN_GROWTH * done else done
 
-    def next_signs(self, error: float, config: BuildConfig, samples: int) -> int:
-        """Sets of signs for another try, where all ``samples`` were drawn and the error is not reached."""
+    def next_sampling(self, error: float, config: BuildConfig, samples: int) -> dict[str, int]:
+        """Settings for another try, where all ``samples`` were drawn and the error is not reached.
+
+        Which part of the error comes from signs and which from sampled positions is not known, so that there
+        are more of both; empty where the error is reached.
+        """
         assert config.edge_samples is not None
         if self.error is None or error <= self.error or config.edge_samples[-1] < samples:
-            return config.edge_sources
-        wanted = math.ceil(MARGIN * config.edge_sources * (error / self.error) ** 2)
-        return max(wanted, config.edge_sources + 1)
+            return {}
+        growth, positions = MARGIN * (error / self.error) ** 2, config.edge_positions
+        update = {"edge_sources": max(math.ceil(growth * config.edge_sources), config.edge_sources + 1)}
+        if positions is not None:
+            update["edge_positions"] = max(math.ceil(growth * positions), positions + 1)
+        return update
 
 
 NO_GOAL = Goal()

@@ -7,6 +7,15 @@ from interbasis.base.errors import InterbasisError
 from interbasis.network.prefix import Prefix, with_constant
 
 
+def check_tokens(inputs: Tensor) -> None:
+    """Refuse what are no integer tokens [samples, positions]."""
+    if inputs.is_floating_point() or inputs.dtype == torch.bool or inputs.ndim != 2:
+        raise InterbasisError(
+            "expected integer tokens of shape [samples, positions], received "
+            f"{inputs.dtype} of shape {list(inputs.shape)}"
+        )
+
+
 class TokenEmbedding(Prefix):
     """Token embedding, plus positions where there are any, normed by ``norm``, with the constant in front.
 
@@ -28,11 +37,7 @@ class TokenEmbedding(Prefix):
         self.context = context if positions is None else len(positions)
 
     def forward(self, inputs: Tensor) -> Tensor:  # [n, T] -> [n, T, d + 1]
-        if inputs.is_floating_point() or inputs.dtype == torch.bool or inputs.ndim != 2:
-            raise InterbasisError(
-                "expected integer tokens of shape [samples, positions], received "
-                f"{inputs.dtype} of shape {list(inputs.shape)}"
-            )
+        check_tokens(inputs)
         if self.context is not None and inputs.shape[1] > self.context:
             raise InterbasisError(
                 f"the model takes samples of at most {self.context} positions, received tokens of shape "

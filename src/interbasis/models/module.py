@@ -4,8 +4,7 @@ A plain `nn.Sequential` of linear layers and activations needs no example and ha
 `linear.1`, … (`sequential.py`). Everything else is traced on an example (`traced/`).
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
 from torch import Tensor, nn
@@ -14,7 +13,7 @@ from interbasis.base.errors import InterbasisError
 from interbasis.models import sequential
 from interbasis.models.custom_backward import has_custom_backward
 from interbasis.models.matrices import changed_copy
-from interbasis.models.own_output import check_no_global_hooks, check_own_forwards
+from interbasis.models.own_output import check_no_global_hooks, check_own_forwards, replaced
 from interbasis.network.cores import General
 from interbasis.network.network import Change, Network
 
@@ -108,19 +107,8 @@ def _traced(
             f"expected an example that is one tensor [samples, …], received {received}; wrap a "
             "module of several inputs in an nn.Module that takes one tensor"
         )
-    with _without_cache(module):
+    configs = [getattr(part, "config", None) for part in module.modules()]
+    caching = [config for config in configs if getattr(config, "use_cache", False) is True]
+    # causal models of transformers would return their keys and values as well
+    with replaced(*((config, "use_cache", False) for config in caching)):
         return trace_network(module, example, layers, output)
-
-
-@contextmanager
-def _without_cache(module: nn.Module) -> Iterator[None]:
-    """Keep causal models of transformers from returning their keys and values as well, meanwhile."""
-    parts = [getattr(part, "config", None) for part in module.modules()]
-    configs = {id(config): config for config in parts if getattr(config, "use_cache", False) is True}
-    try:
-        for config in configs.values():
-            config.use_cache = False  # type: ignore[union-attr]
-        yield
-    finally:
-        for config in configs.values():
-            config.use_cache = True  # type: ignore[union-attr]

@@ -18,15 +18,24 @@ from interbasis.base.errors import InterbasisError
 
 
 @contextmanager
-def evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Put a module in evaluation mode, and afterwards every part in the mode that it was in."""
-    modes = [(part, part.training) for part in module.modules()]
+def replaced(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    """Give attributes of objects, (object, name, value) each, other values meanwhile."""
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
     try:
-        module.eval()
+        for owner, name, value in changes:
+            setattr(owner, name, value)
         yield
     finally:
-        for part, training in modes:
-            part.training = training
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+@contextmanager
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
+    """Put a module in evaluation mode, and afterwards every part in the mode that it was in."""
+    with replaced(*((part, "training", part.training) for part in module.modules())):
+        module.eval()
+        yield
 
 
 @torch.no_grad()
@@ -56,19 +65,16 @@ def converted(module: nn.Module, dtype: torch.dtype) -> Iterator[None]:
         kind = dtype if value.is_floating_point() else value.dtype
         copies[id(value)] = value.detach().to(kind, copy=True)
     configs = {id(config): config for part in module.modules() if (config := getattr(part, "cfg", None))}
-    dtypes = [(c, c.dtype) for c in configs.values() if isinstance(getattr(c, "dtype", None), torch.dtype)]
-    with evaluation_mode(module), torch.random.fork_rng(devices=[]):
+    typed = [c for c in configs.values() if isinstance(getattr(c, "dtype", None), torch.dtype)]
+    dtypes = replaced(*((config, "dtype", dtype) for config in typed))
+    with evaluation_mode(module), torch.random.fork_rng(devices=[]), dtypes:
         try:
             for attributes, name, value in places:
                 attributes[name] = copies[id(value)]
-            for config, _ in dtypes:
-                config.dtype = dtype
             yield
         finally:
             for attributes, name, value in places:
                 attributes[name] = value
-            for config, before in dtypes:
-                config.dtype = before
 
 
 def parts_with_hooks(module: nn.Module) -> list[str]:

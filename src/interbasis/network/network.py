@@ -96,9 +96,15 @@ class LayerMap(ABC):
     @abstractmethod
     def __call__(self, f: Tensor) -> Tensor: ...  # [n, T, d_in] -> [n, S, d_out]
 
-    @abstractmethod
     def direct(self, f: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:  # [d_in], [..., d_in]
-        """Return f and small changes of it along the direct path, which no core bends."""
+        """Return f and small changes of it along the direct path, which no core bends: derivatives here."""
+
+        def once(f: Tensor) -> Tensor:
+            return self(f[None, None])[0, 0]
+
+        changes = moved.reshape(-1, len(f)).to(f)
+        pushed = [torch.autograd.functional.jvp(once, f, change)[1] for change in changes]
+        return once(f), torch.stack(pushed).view(*moved.shape[:-1], -1)
 
     @property
     def one_by_one(self) -> bool:
@@ -566,11 +572,6 @@ class Head(Prefix):
     def to(self, *args: Any, **kwargs: Any) -> "Head":
         prefix = self.prefix.to(*args, **kwargs)
         return Head(prefix, tuple(section.to(*args, **kwargs) for section in self.sections))
-
-
-def sections_before(network: Network) -> tuple[Section, ...]:
-    """Sections that a cut that begins inside a network left before its first node layer."""
-    return network.prefix.sections if isinstance(network.prefix, Head) else ()
 
 
 def ends_with_one_position(steps: Sequence[LayerMap]) -> bool:

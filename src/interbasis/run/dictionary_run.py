@@ -1,7 +1,6 @@
 """Graphs between dictionaries: `build` and `open_run` return a `DictionaryRun` for them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -119,7 +118,7 @@ def execute_between(
         )
     settings = dictionary_settings(network, config)
     checkpoints = NO_CHECKPOINTS
-    with nullcontext() if folder is None else building(folder, team=team):
+    with building(folder, team=team):
         if folder is not None:
             fingerprints = team.once("fingerprints", lambda: ({}, {"data": batches.fingerprint()}))[1]
             given = {
@@ -197,10 +196,6 @@ class DictionaryRun(DictionaryWorkspace):
     Analyses have the names that they have in `Run`; `curves`, `controls` and `figures` are for bases.
     """
 
-    def __repr__(self) -> str:
-        place = "in memory" if self.folder is None else f"in {self.folder}"
-        return f"DictionaryRun({self.graph!r}, {place})"
-
     def __getattr__(self, name: str) -> Any:
         if name in ("curves", "controls", "figures", "masked_output"):
             raise AttributeError(
@@ -229,11 +224,7 @@ class DictionaryRun(DictionaryWorkspace):
             with building(folder, "save"):
                 self.digest = self.graph.save(folder, signed=self.built_here)
         self.team.wait_for_all()
-        self.folder = folder
-        for stem, result in self.results.items():
-            self.store(result, self.tensors.get(stem))
-        self.results, self.tensors = {}, {}
-        return folder
+        return self.store_in(folder)
 
     def features(self, *, data: str | None = None) -> DescriptionsResult:
         """Find examples and tested descriptions of all features that are active.
@@ -425,12 +416,7 @@ class DictionaryRun(DictionaryWorkspace):
         """Write a report on a saved run: its numbers, and what may be claimed from them."""
         from interbasis.show.report import write_report
 
-        return write_report([self._saved()], out)
-
-    def _saved(self) -> Path:
-        if self.folder is None:
-            raise InterbasisError("this requires a run on disk; call run.save(folder) first")
-        return self.folder
+        return write_report([self.saved_folder()], out)
 
 
 def open_dictionary_run(

@@ -1,7 +1,5 @@
 """`interbasis.diff`: what two models compute differently."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -104,10 +102,6 @@ def diff(
     settings = DifferenceSettings(along, directions, examples, _query_count(pair[0], batches, queries))
     if limit is not None:
         settings = replace(settings, sum_bytes=limit // SHARE_OF_MEMORY)
-    executor = Executor(
-        pair[0], team, blocks=most_blocks(first) if limit is None else 0,
-        chunk_bytes=None if limit is None else limit // SHARE_OF_MEMORY,
-    )  # fmt: skip
     models = (
         ComparedModel(name=names[0], fingerprint=first.fingerprint()),
         ComparedModel(name=names[1], fingerprint=second.fingerprint()),
@@ -121,10 +115,15 @@ def diff(
     }  # fmt: skip
     place = None if folder is None else Path(folder)
     with (
-        _resumable(executor, place, decisive, restart) as executor,
+        building(place, "diff", team),
         progress_bar(progress if team.is_first else False) as advance,
     ):
-        result = measure(pair, models, data, replace(executor, progress=advance), settings, graph)
+        executor = Executor(
+            pair[0], team, team_checkpoints(place, "diff", decisive, team, restart=restart), advance,
+            blocks=most_blocks(first) if limit is None else 0,
+            chunk_bytes=None if limit is None else limit // SHARE_OF_MEMORY,
+        )  # fmt: skip
+        result = measure(pair, models, data, executor, settings, graph)
         if place is not None:
             if team.is_first:
                 save_difference(place, result)
@@ -141,18 +140,3 @@ def _query_count(network: Network, batches: Batches, queries: int | Literal["all
         raise InterbasisError(f"expected queries of at least 1, or all, received {queries}")
     positions = network.prefix(batches.first().to(network.device)).shape[1]
     return max(MIN_QUERIES, positions // QUERIES_SHARE) if queries is None else queries
-
-
-@contextmanager
-def _resumable(
-    executor: Executor, folder: Path | None, decisive: dict[str, object], restart: bool
-) -> Iterator[Executor]:
-    """Lock the folder, and resume unfinished work in it."""
-    if folder is None:
-        yield executor
-        return
-    with building(folder, "diff", executor.team):
-        yield replace(
-            executor,
-            checkpoints=team_checkpoints(folder, "diff", decisive, executor.team, restart=restart),
-        )

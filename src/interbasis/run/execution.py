@@ -1,8 +1,7 @@
 """Execution of a build: device, processes, blocks, memory, the folder of unfinished work."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -88,14 +87,20 @@ def execute(network: Network, data: BuildData, config: BuildConfig, execution: E
         request = "" if execution.request is None else execution.request.to_json()
         assert decisive is not None
         team.begin({name: value for name, value in decisive.items() if name not in NOT_SHARED}, request)
-    with _locked(execution):
+    with building(execution.folder, team=team, group=team.group):
         decision = decide(
             computing, data, config, execution.target, folder=execution.folder, team=team, decisive=decisive,
             in_parts=len(plan.windows) > 1, restart=execution.restart,
         )  # fmt: skip
         data.check_order(decision.config)
-        with _resumable(decision, execution, executor, plan, decisive) as executor:
-            return _build(network, data, decision, execution, executor, plan)
+        if decisive is not None:
+            decisive |= decision.config.model_dump(mode="json", include=set(SAMPLING))
+            if decision.goal != NO_GOAL:
+                decisive["goal"] = [decision.precision.error, decision.precision.time]
+            restart = execution.restart
+            checkpoints = team_checkpoints(execution.folder, "build", decisive, team, restart=restart)
+            executor = replace(executor, checkpoints=checkpoints)
+        return _build(network, data, decision, execution, executor, plan)
 
 
 def _build(
@@ -132,35 +137,6 @@ def _build(
     except EmptyLayersError:
         executor.checkpoints.finish(keeps_run=False)
         raise
-
-
-def _locked(execution: Execution) -> AbstractContextManager[object]:
-    """Lock of the folder of unfinished work."""
-    if execution.folder is None:
-        return nullcontext()
-    return building(execution.folder, team=execution.team, group=execution.team.group)
-
-
-@contextmanager
-def _resumable(
-    decision: Decision,
-    execution: Execution,
-    executor: Executor,
-    plan: MemoryPlan,
-    decisive: dict[str, object] | None,
-) -> Iterator[Executor]:
-    """Resume what is in the folder of unfinished work."""
-    folder, team = execution.folder, execution.team
-    if decisive is None:
-        yield executor
-        return
-    decisive = decisive | decision.config.model_dump(mode="json", include=set(SAMPLING))
-    if decision.goal != NO_GOAL:
-        decisive["goal"] = [decision.precision.error, decision.precision.time]
-    if folder is not None:
-        checkpoints = team_checkpoints(folder, "build", decisive, team, restart=execution.restart)
-        executor = replace(executor, checkpoints=checkpoints)
-    yield executor
 
 
 def _decisive(

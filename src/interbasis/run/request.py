@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.graph.interaction_graph import Provenance
 from interbasis.graph.named_models import open_data
 from interbasis.graph.named_sources import DATA, NamedSources, find_path, located
@@ -96,13 +96,8 @@ def _read(path: Path) -> dict[str, Any] | tuple[Provenance, str]:
         raise InterbasisError(
             f"expected a config in TOML, YAML or JSON, or a run, at {path}, but there is no such file"
         )
-    try:
+    with Explained(f"could not read {path}", OSError, ValueError, RecursionError):
         values = _parse(path)
-    except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, InterbasisError):
-            raise
-        reason = str(error).splitlines()[0]
-        raise InterbasisError(f"could not read {path} ({reason})") from error
     if not isinstance(values, dict):
         raise InterbasisError(f"{path}: expected settings by name, received {type(values).__name__}")
     if values.get("format") != FORMAT:
@@ -120,7 +115,7 @@ def _parse(path: Path) -> Any:
         return json.loads(text)
     if path.suffix in (".yaml", ".yml"):
         try:
-            import yaml  # type: ignore[import-untyped]
+            import yaml
         except ImportError as error:
             raise InterbasisError(
                 f"reading {path} needs PyYAML; install it, or write the config in TOML or JSON"

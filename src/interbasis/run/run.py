@@ -26,7 +26,7 @@ from interbasis.network.network import Network
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from interbasis.analysis.ablation.masked_pass import Masks
+    from interbasis.analysis.ablation.masked_pass import KeptFeatures, Masks
     from interbasis.analysis.compare import Comparison
     from interbasis.analysis.edge_experts import EdgeExperts
     from interbasis.analysis.features.records import FeatureExamples
@@ -60,10 +60,6 @@ class Run(Workspace):
     stored in the run's folder if it has one, and else kept in memory; pages and reports show what is there.
     """
 
-    def __repr__(self) -> str:
-        place = "in memory" if self.folder is None else f"in {self.folder}"
-        return f"Run({self.graph!r}, {place})"
-
     @property
     def layers(self) -> list[LayerBasis]:
         """The bases of the node layers, in the network's order."""
@@ -93,11 +89,7 @@ class Run(Workspace):
             update = {"working_folder": os.path.relpath(named_in, folder)}
             self.graph = replace(self.graph, provenance=self.graph.provenance.model_copy(update=update))
         self.digest = save(self.graph, folder, signed=signed)
-        self.folder = Path(folder)
-        for stem, result in self.results.items():
-            self.store(result, self.tensors.get(stem))
-        self.results, self.tensors = {}, {}
-        return self.folder
+        return self.store_in(Path(folder))
 
     def _named_by_this_user(self) -> bool:
         """Whether this user named the model and data: the run was built here, or it is signed."""
@@ -372,7 +364,7 @@ class Run(Workspace):
         inputs: Tensor,
         *,
         edges: "Masks | None" = None,
-        nodes: Mapping[int | str, int | Tensor] | None = None,
+        nodes: "KeptFeatures | None" = None,
     ) -> Tensor:
         """Return the model's output with some edges or some nodes only.
 
@@ -404,9 +396,11 @@ class Run(Workspace):
         from interbasis.analysis.compare import compare, compare_on
 
         if data is None:
-            return compare(self._saved(), other if isinstance(other, str | Path) else other._saved())
+            return compare(
+                self.saved_folder(), other if isinstance(other, str | Path) else other.saved_folder()
+            )
         second = open_run(other) if isinstance(other, str | Path) else other
-        self._saved(), second._saved()
+        self.saved_folder(), second.saved_folder()
         return compare_on(self, second, data)
 
     def edge_experts(
@@ -528,11 +522,6 @@ class Run(Workspace):
     def __dir__(self) -> list[str]:
         """Names that a notebook completes: analyses, what shows them, and the parts of a run."""
         return sorted({name for name in vars(Run) if not name.startswith("_")} | set(RUN_PARTS))
-
-    def _saved(self) -> Path:
-        if self.folder is None:
-            raise InterbasisError("this requires a run on disk; call run.save(folder) first")
-        return self.folder
 
 
 def open_run(

@@ -98,12 +98,9 @@ def decide(
             choice = exact if short else pilot.choice(AIM * (target.error or DEFAULT_ERROR))
         return {}, choice.model_dump(mode="json")
 
-    if folder is not None and decisive is not None:
-        settings = decisive | target.model_dump()
-        checkpoints = team_checkpoints(folder, "pilot", settings, team, restart=restart)
-        _, values = team.once("pilot", partial(checkpoints.remember, "choice", choose))
-    else:
-        _, values = team.once("pilot", choose)
+    settings = (decisive or {}) | target.model_dump()
+    checkpoints = team_checkpoints(folder, "pilot", settings, team, restart=restart)
+    _, values = team.once("pilot", partial(checkpoints.remember, "choice", choose))
     choice = Choice.model_validate(values)
     error = None if target.time is not None or choice.exact else target.error or DEFAULT_ERROR
     precision = Precision(error=error, time=target.time, expected_seconds=choice.seconds.wall)

@@ -186,7 +186,7 @@ def damage(
     spread = untouched.var(0, unbiased=False)
     rows = []
     for module in range(1 + max(int(layer.max(initial=-1)) for layer in modules)):
-        keep: dict[int | str, int | Tensor] = {
+        keep: dict[int, int | Tensor] = {
             k: torch.from_numpy(modules[k] != module) for k in range(len(graph.layers) - 1)
         }
         error = (ablate_nodes(network, graph, inputs, keep) - untouched).square().mean(0)

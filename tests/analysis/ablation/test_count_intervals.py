@@ -1,13 +1,17 @@
 """Intervals of the edges required: how often they hold the count of the population behind the data."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import interbasis
 from interbasis.analysis.ablation.bootstrap import FINE, count_on_draws
 from interbasis.analysis.ablation.evaluation import Score
 from interbasis.analysis.ablation.search import edges_required
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.network.network import Network
 
 SETS = 60
 LEAST = 53
@@ -15,7 +19,9 @@ LEAST = 53
 probability 0.010 (binomial)."""
 
 
-def population(shares: list[float]):
+def population(
+    shares: list[float],
+) -> tuple[Network, InteractionGraph, Callable[[int, int], tuple[Tensor, Tensor]]]:
     """A network whose accuracy is known for every number of edges, and a source of data for it.
 
     A sample is the unit vector j with probability ``shares[j]`` and zero otherwise. It is a linear
@@ -28,7 +34,7 @@ def population(shares: list[float]):
         classifier.weight.copy_(torch.tensor([[0.0], [1.6]]).expand(2, len(shares)))
         classifier.bias.copy_(torch.tensor([0.0, -1.0]))
 
-    def draw(samples: int, seed: int):
+    def draw(samples: int, seed: int) -> tuple[Tensor, Tensor]:
         generator = torch.Generator().manual_seed(seed)
         chosen = torch.multinomial(probabilities, samples, replacement=True, generator=generator)
         return torch.eye(len(shares) + 1, dtype=torch.float64)[chosen][:, 1:], (chosen > 0).long()
@@ -54,7 +60,9 @@ FEW = [0.074, 0.072, 0.07, 0.068, 0.066, *[0.001] * 15]
         ([0.001] * 10, 0.05, 100, 0, 1),
     ],
 )
-def test_intervals_hold_the_populations_count(shares, tolerance, samples, count, widest):
+def test_intervals_hold_the_populations_count(
+    shares: list[float], tolerance: float, samples: int, count: int, widest: int
+) -> None:
     remaining = [sum(shares[k:]) for k in range(len(shares) + 1)]
     assert count == next(k for k, lost in enumerate(remaining) if lost <= tolerance)
     network, graph, draw = population(shares)
@@ -74,7 +82,7 @@ def test_intervals_hold_the_populations_count(shares, tolerance, samples, count,
 class Cliffs:
     """Masks of edges of which the samples need so many; what is looked at is counted."""
 
-    def __init__(self, needs: torch.Tensor, candidates: int):
+    def __init__(self, needs: torch.Tensor, candidates: int) -> None:
         self.needs, self.candidates = needs, candidates
         self.losses: dict[int, torch.Tensor] = {}
 
@@ -83,7 +91,7 @@ class Cliffs:
 
 
 @pytest.mark.parametrize("cliff", [1, 2, 5, 40, 799, 3000])
-def test_the_end_of_a_cliff_is_inside(cliff):
+def test_the_end_of_a_cliff_is_inside(cliff: int) -> None:
     """A tenth of the samples needs exactly so many edges, the others none: no resampling moves the count."""
     masks = Cliffs(torch.where(torch.arange(500) < 50, cliff, 0), candidates=3000)
     baseline = Score("accuracy", torch.zeros(500).double(), torch.ones(500).double())
@@ -93,7 +101,7 @@ def test_the_end_of_a_cliff_is_inside(cliff):
     assert len(masks.losses) <= 5
 
 
-def test_far_draws_are_followed():
+def test_far_draws_are_followed() -> None:
     """One sample of 40 needs 1,000 edges; it is in about 64 % of the draws, and twice or more in 26 %."""
     needs = torch.cat([torch.full((1,), 1000), torch.zeros(39)])
     baseline = Score("accuracy", torch.zeros(40).double(), torch.ones(40).double())

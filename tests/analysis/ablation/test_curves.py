@@ -2,11 +2,13 @@
 
 import json
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import interbasis
 from cases import CASES, mlp
@@ -17,13 +19,15 @@ from interbasis.analysis.ablation.evaluation import Evaluation, Score
 from interbasis.analysis.ablation.masked_pass import ablate_edges, top_edges
 from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.base.errors import InterbasisError
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.network.network import Network
 from interbasis.run.run import open_run
 from interbasis.show.result_tables import curve_tables
 from small_runs import control_rows
 
 
 @pytest.fixture(scope="module")
-def solved():
+def solved() -> tuple[Network, InteractionGraph, tuple[Tensor, Tensor]]:
     case = mlp(nn.ReLU(), widths=(6, 9, 7, 4), samples=60)
     with torch.no_grad():  # answers that differ
         case.original[-1].bias -= case.original(case.inputs).mean(0)
@@ -32,12 +36,14 @@ def solved():
     return network, interbasis.build(network, case.inputs).graph, data
 
 
-def accuracy(network, graph, data, masks) -> float:
+def accuracy(
+    network: Network, graph: InteractionGraph, data: tuple[Tensor, Tensor], masks: dict[Any, Any]
+) -> float:
     outputs = ablate_edges(network, graph, data[0], masks)
     return (outputs.argmax(-1) == data[1]).double().mean().item()
 
 
-def test_values_counts_and_areas(solved):
+def test_values_counts_and_areas(solved: tuple[Network, InteractionGraph, tuple[Tensor, Tensor]]) -> None:
     network, graph, data = solved
     fractions = (0.05, 0.2, 0.5, 1.0)
     found = sparsity_curves(network, graph, data, fractions=fractions)
@@ -64,14 +70,14 @@ def test_values_counts_and_areas(solved):
         assert curve.faithfulness[-1] == pytest.approx(1)
 
 
-def test_a_random_ranking_is_worse(solved):
+def test_a_random_ranking_is_worse(solved: tuple[Network, InteractionGraph, tuple[Tensor, Tensor]]) -> None:
     network, graph, data = solved
     ranking = [torch.rand(edges.shape, generator=torch.Generator().manual_seed(0)) for edges in graph.edges]
     random = sparsity_curves(network, graph, data, ranking=ranking)
     assert random.whole.area < sparsity_curves(network, graph, data).whole.area
 
 
-def test_the_bootstrap_knows_the_standard_error():
+def test_the_bootstrap_knows_the_standard_error() -> None:
     generator = torch.Generator().manual_seed(1)
     wrong = (torch.rand(400, generator=generator) < 0.2).double()
     score = Score("accuracy", wrong, torch.ones(400, dtype=torch.float64))
@@ -83,7 +89,7 @@ def test_the_bootstrap_knows_the_standard_error():
     assert high - low == pytest.approx(2 * 1.96 * expected, rel=0.1)
 
 
-def test_sparsity_measures_of_known_matrices():
+def test_sparsity_measures_of_known_matrices() -> None:
     equal, single = torch.ones(4, 8), torch.eye(8)[:4]
     assert torch.allclose(normalised(equal).norm(dim=1), torch.ones(4))
     case = CASES["linear"]()
@@ -100,7 +106,7 @@ def test_sparsity_measures_of_known_matrices():
 
 @pytest.mark.parametrize("change", [shuffled, reinitialised])
 @pytest.mark.parametrize("name", ["relu", "modadd"])
-def test_scrambled_networks_keep_shape_and_scale(change, name):
+def test_scrambled_networks_keep_shape_and_scale(change: Callable[..., Network], name: str) -> None:
     case = CASES[name]()
     other = change(case.network, seed=1)
     assert torch.equal(change(case.network, seed=1)(case.inputs), other(case.inputs))
@@ -115,7 +121,7 @@ def test_scrambled_networks_keep_shape_and_scale(change, name):
     assert (other.activations(case.inputs)[-2][..., 0] == 1).all()
 
 
-def test_stress_finds_edges_that_cancel():
+def test_stress_finds_edges_that_cancel() -> None:
     """Two inputs that are the same, read with opposite signs: both edges can go, not one of them."""
     module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
     with torch.no_grad():
@@ -140,7 +146,7 @@ def test_stress_finds_edges_that_cancel():
     assert found.worst_half <= min(found.halves)
 
 
-def test_controls_in_one_call(solved):
+def test_controls_in_one_call(solved: tuple[Network, InteractionGraph, tuple[Tensor, Tensor]]) -> None:
     network, _, data = solved
     rows = control_rows(
         network, data[0], data, bases=("lib", "pca"), stressed=("lib",), tolerance=0.05, edge_method="exact"
@@ -159,14 +165,16 @@ def test_controls_in_one_call(solved):
         assert row.curves.baseline == 1  # against own answers
 
 
-def test_bad_fractions_are_refused(solved):
+def test_bad_fractions_are_refused(solved: tuple[Network, InteractionGraph, tuple[Tensor, Tensor]]) -> None:
     network, graph, data = solved
     for fractions in ((), (0.0, 1.0), (0.5, 0.2), (0.5, 1.5)):
         with pytest.raises(interbasis.InterbasisError, match="fractions that rise"):
             sparsity_curves(network, graph, data, fractions=fractions)
 
 
-def test_areas_that_are_not_defined_are_said_to_be_so(solved):
+def test_areas_that_are_not_defined_are_said_to_be_so(
+    solved: tuple[Network, InteractionGraph, tuple[Tensor, Tensor]],
+) -> None:
     """On inputs that get the answer which the network gives without any edges, there is nothing to lose."""
     network, graph, data = solved
     nothing = ablate_edges(network, graph, data[0], [top_edges(e, 0) for e in graph.edges])
@@ -183,7 +191,7 @@ def test_areas_that_are_not_defined_are_said_to_be_so(solved):
     assert curve_tables(result)
 
 
-def test_no_more_edges_are_kept_than_there_are():
+def test_no_more_edges_are_kept_than_there_are() -> None:
     case = mlp(nn.ReLU(), widths=(40, 5, 4), samples=60)  # five of forty directions are read
     graph = interbasis.build(case.network, case.inputs, progress=False).graph
     data = (case.inputs, case.network(case.inputs).argmax(-1))
@@ -195,10 +203,12 @@ def test_no_more_edges_are_kept_than_there_are():
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("stage", ["ablate", "curves", "controls"])
-def test_data_that_are_not_finite_are_refused(solved, stage, bad):
+def test_data_that_are_not_finite_are_refused(
+    solved: tuple[Network, InteractionGraph, tuple[Tensor, Tensor]], stage: str, bad: float
+) -> None:
     network, graph, (inputs, labels) = solved
     spoilt = inputs.clone()
     spoilt[7, 2] = bad
     opened = open_run(graph, network, inputs, test_data=(spoilt, labels), progress=False)
-    with pytest.raises(InterbasisError, match=r"not finite .* sample 7 of the data"):
+    with pytest.raises(InterbasisError, match=r"not finite.*sample 7\b"):
         getattr(opened, stage)()

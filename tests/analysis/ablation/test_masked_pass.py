@@ -1,5 +1,6 @@
 """Ablated forward passes against a double loop over output features and tokens."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from interbasis.analysis.ablation.masked_pass import (
     tabulate,
     top_edges,
 )
+from interbasis.base.records import Basis
 from interbasis.lib.coordinates import sections_in_bases
 from interbasis.network.cores import Attention, AttentionShape
 from interbasis.network.network import Section
@@ -32,8 +34,8 @@ def looped(section: Section, f: Tensor, mask: Tensor) -> Tensor:
     return torch.stack(samples)
 
 
-def random_mask(rows: int, columns: int, density: float, seed: int = 0) -> Tensor:
-    return torch.rand(rows, columns, generator=seeded(seed)) < density
+def random_mask(shape: Sequence[int], density: float, seed: int = 0) -> Tensor:
+    return torch.rand(*shape, generator=seeded(seed)) < density
 
 
 def close(found: Tensor, expected: Tensor) -> bool:
@@ -42,27 +44,27 @@ def close(found: Tensor, expected: Tensor) -> bool:
 
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("density", [0.0, 0.3, 0.9])
-def test_sections_of_networks(name, density):
+def test_sections_of_networks(name: str, density: float) -> None:
     case = CASES[name]()
     graph = interbasis.build(case.network, case.inputs, edge_method=None).graph
     sections = sections_in_bases(case.network, graph.layers)
     f = case.network.activations(case.inputs[:6])
     for k, section in enumerate(sections):
         features = f[k] @ graph.layers[k].transform.T
-        mask = random_mask(*section.skip.shape, density, seed=k)
+        mask = random_mask(section.skip.shape, density, seed=k)
         assert close(ablated(section, features, mask), looped(section, features, mask))
 
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("last_only", [True, False])
-def test_attention_its_table_and_the_general_path(causal, last_only):
+def test_attention_its_table_and_the_general_path(causal: bool, last_only: bool) -> None:
     section = attention_section(AttentionShape(2, 3, causal), last_only)
     tokens = activations(section, 4, 5).flatten(0, 1)[:7]
     f = tokens[torch.randint(7, (30, 5), generator=seeded(1))]
     table = tabulate(f)
     assert table is not None
     assert len(table.rows) == 7
-    mask = random_mask(*section.skip.shape, 0.5)
+    mask = random_mask(section.skip.shape, 0.5)
     expected = looped(section, f, mask)
     for which, given in (
         (section, f),
@@ -84,16 +86,16 @@ def test_attention_its_table_and_the_general_path(causal, last_only):
     ids=repr,
 )
 @pytest.mark.parametrize("last_only", [True, False])
-def test_attention_on_few_features(core, last_only):
+def test_attention_on_few_features(core: Attention, last_only: bool) -> None:
     """Fewer kept features than a head is wide: read and write are folded into scores and values."""
     section = replace(attention_section(AttentionShape(2, 5, core.shape.causal), last_only), core=core)
     f = activations(section, 4, 6)
     for density in (0.2, 0.6, 1.0):
-        mask = random_mask(*section.skip.shape, density, seed=3)
+        mask = random_mask(section.skip.shape, density, seed=3)
         assert close(ablated(section, f, mask), looped(section, f, mask))
 
 
-def test_a_table_holds_what_repeats_and_nothing_else():
+def test_a_table_holds_what_repeats_and_nothing_else() -> None:
     rows = normal(3, 4)
     f = rows[torch.randint(3, (20, 2), generator=seeded(2))]
     table = tabulate(f)
@@ -105,7 +107,7 @@ def test_a_table_holds_what_repeats_and_nothing_else():
 
 @pytest.mark.parametrize("basis", ["pca", "neuron"])
 @pytest.mark.parametrize("name", SMALL)
-def test_ablating_nothing_and_everything(name, basis):
+def test_ablating_nothing_and_everything(name: str, basis: Basis) -> None:
     case = CASES[name]()
     graph = interbasis.build(case.network, case.inputs, basis=basis, rotate_last=False).graph
     whole = [torch.ones_like(edges, dtype=torch.bool) for edges in graph.edges]
@@ -122,7 +124,7 @@ def test_ablating_nothing_and_everything(name, basis):
         assert close(output, expected.mean(0).expand_as(output))
 
 
-def test_a_neuron_that_is_ablated_is_at_its_mean():
+def test_a_neuron_that_is_ablated_is_at_its_mean() -> None:
     case = mlp(torch.nn.GELU(), widths=(4, 5, 3), samples=50)
     inputs = case.inputs + 3
     graph = interbasis.build(case.network, inputs, basis="neuron", rotate_last=False).graph
@@ -136,7 +138,7 @@ def test_a_neuron_that_is_ablated_is_at_its_mean():
     assert close(ablate_edges(case.network, graph, inputs, {0: mask}), expected)
 
 
-def test_nodes_are_kept_from_the_front_or_by_name():
+def test_nodes_are_kept_from_the_front_or_by_name() -> None:
     case = CASES["modadd"]()
     network = case.network
     graph = interbasis.build(network, case.inputs).graph
@@ -151,7 +153,7 @@ def test_nodes_are_kept_from_the_front_or_by_name():
     assert close(ablate_nodes(network, graph, case.inputs, full), network(case.inputs))
 
 
-def test_the_largest_edges_are_kept_and_the_constants_are_free():
+def test_the_largest_edges_are_kept_and_the_constants_are_free() -> None:
     edges = torch.tensor([[9.0, 1, 5], [0, 3, 4]])
     assert top_edges(edges, 2).tolist() == [[True, False, True], [True, False, True]]
     assert top_edges(edges, 2, constant=False).tolist() == [[True, False, True], [False, False, False]]
@@ -159,7 +161,7 @@ def test_the_largest_edges_are_kept_and_the_constants_are_free():
     assert top_edges(edges, 99).all()
 
 
-def test_masks_that_do_not_fit_are_refused():
+def test_masks_that_do_not_fit_are_refused() -> None:
     case = CASES["relu"]()
     graph = interbasis.build(case.network, case.inputs).graph
     for masks, reason in (

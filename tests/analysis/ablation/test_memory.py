@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import torch
 
 import interbasis
 from cases import CASES
+from command_line import Cli
 from graphs import assert_same_graph
 from interbasis import InterbasisError
 from interbasis.analysis.ablation.evaluation import Evaluation
@@ -32,7 +35,7 @@ ROBUST = 100_000_000
 
 
 @pytest.mark.parametrize("case", ["gelu", "modadd", "gpt2"])
-def test_scores_do_not_depend_on_the_plan(case):
+def test_scores_do_not_depend_on_the_plan(case: str) -> None:
     network, data = CASES[case]().network.double(), CASES[case]().inputs
     labels = network(data).argmax(-1)
     graph = interbasis.build(network, data).graph
@@ -48,7 +51,7 @@ def test_scores_do_not_depend_on_the_plan(case):
         assert (one - other).abs().max() <= 1e-10 * one.abs().max()
 
 
-def test_the_command_finds_the_same_counts(tmp_path, cli, small_addition):
+def test_the_command_finds_the_same_counts(tmp_path: Path, cli: Cli, small_addition: Path) -> None:
     run = tmp_path / "run"
     assert cli("build", f"modadd:{small_addition}", "--out", run).code == 0
     command = ["ablate", run, "--edges", "--nodes", "--tolerance", 0.1, "--json"]
@@ -64,7 +67,9 @@ def test_the_command_finds_the_same_counts(tmp_path, cli, small_addition):
     assert_same_graph(load_identified(run, in_memory=False)[0], run)
 
 
-def test_what_does_not_fit_is_refused_before_work_begins(tmp_path, cli, small_addition):
+def test_what_does_not_fit_is_refused_before_work_begins(
+    tmp_path: Path, cli: Cli, small_addition: Path
+) -> None:
     run = tmp_path / "run"
     assert cli("build", f"modadd:{small_addition}", "--out", run).code == 0
     for options, problem in (
@@ -82,7 +87,7 @@ def test_what_does_not_fit_is_refused_before_work_begins(tmp_path, cli, small_ad
     assert "for one sample of 3 positions" in err
 
 
-def test_a_stored_graph_that_was_changed_is_refused(tmp_path):
+def test_a_stored_graph_that_was_changed_is_refused(tmp_path: Path) -> None:
     case = CASES["relu"]()
     interbasis.build(case.network, case.inputs).save(tmp_path / "run")
     file = next((tmp_path / "run").glob("*.safetensors"))
@@ -92,7 +97,7 @@ def test_a_stored_graph_that_was_changed_is_refused(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def language_run(tmp_path_factory):
+def language_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, str]:
     """A model whose logits weigh most, and its graph."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -109,7 +114,7 @@ def language_run(tmp_path_factory):
     return folder / "run", data
 
 
-def ablated(run, data, *options: str) -> tuple[int, dict]:
+def ablated(run: Path, data: str, *options: str) -> tuple[int, dict[str, Any]]:
     """The peak of a process that ablates one section, and its result."""
     command = ["ablate", run, "--data", data, "--tolerance", 1, "--no-stable", "--json", *options]
     ended = subprocess.run(
@@ -121,7 +126,7 @@ def ablated(run, data, *options: str) -> tuple[int, dict]:
     return json.loads(last)["peak"], json.loads("\n".join(printed))
 
 
-def test_the_peak_stays_below_the_limit(language_run):
+def test_the_peak_stays_below_the_limit(language_run: tuple[Any, str]) -> None:
     run, data = language_run
     peak, result = ablated(run, f"{data},samples=24", "--memory", f"{LIMIT}B")
     print(f"limit {LIMIT:,}, peak {peak:,}")
@@ -130,7 +135,7 @@ def test_the_peak_stays_below_the_limit(language_run):
 
 
 @pytest.mark.slow
-def test_robust_counts_stay_below_the_limit(language_run):
+def test_robust_counts_stay_below_the_limit(language_run: tuple[Any, str]) -> None:
     run, data = language_run
     limit = LIMIT + ROBUST
     peak, result = ablated(run, f"{data},samples=24", "--memory", f"{limit}B", "--robust")
@@ -141,7 +146,7 @@ def test_robust_counts_stay_below_the_limit(language_run):
 
 
 @pytest.mark.slow
-def test_without_a_limit_the_same_takes_more(language_run):
+def test_without_a_limit_the_same_takes_more(language_run: tuple[Any, str]) -> None:
     free, wanted = ablated(*language_run)
     limited, found = ablated(*language_run, "--memory", f"{LIMIT}B")
     print(f"peak {free:,} without a limit, {limited:,} with {LIMIT:,}")

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import interbasis
 from interbasis.analysis.ablation.controls import with_predicted_labels
@@ -10,6 +10,8 @@ from interbasis.analysis.ablation.curves import sparsity_curves
 from interbasis.analysis.ablation.masked_pass import ablate_edges
 from interbasis.analysis.ablation.search import edges_required
 from interbasis.data.samples import IGNORED_LABEL, Samples
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.network.network import Network
 from interbasis.run.run import open_run
 
 SAMPLES, POSITIONS = 24, 7
@@ -18,13 +20,13 @@ SAMPLES, POSITIONS = 24, 7
 class Encoder(nn.Module):
     """Bidirectional attention and an MLP, with an answer for every position."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Embedding(20, 8)
         self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
         self.inner, self.outer, self.head = nn.Linear(8, 12), nn.Linear(12, 8), nn.Linear(8, 3)
 
-    def forward(self, tokens):
+    def forward(self, tokens: Tensor) -> Tensor:
         h = self.embed(tokens)
         h = h + self.attention(h, h, h, need_weights=False)[0]
         return self.head(h + self.outer(torch.relu(self.inner(h))))
@@ -33,12 +35,12 @@ class Encoder(nn.Module):
 class Pooled(Encoder):
     """One answer for the whole sequence."""
 
-    def forward(self, tokens):
+    def forward(self, tokens: Tensor) -> Tensor:
         return super().forward(tokens).mean(1)
 
 
 @pytest.fixture(scope="module", params=[Encoder, Pooled])
-def padded(request):
+def padded(request: pytest.FixtureRequest) -> tuple[Network, InteractionGraph, Samples]:
     """A network, its graph, and padded samples labelled with what it says to each of them alone."""
     torch.manual_seed(0)
     model = request.param().double().eval()
@@ -61,7 +63,7 @@ def padded(request):
     return network, interbasis.build(network, data, progress=False).graph, data
 
 
-def test_the_baseline_is_that_of_samples_alone(padded):
+def test_the_baseline_is_that_of_samples_alone(padded: tuple[Network, InteractionGraph, Samples]) -> None:
     network, graph, data = padded
     curves = sparsity_curves(network, graph, data, fractions=(0.1, 1.0), progress=False)
     assert curves.baseline == 1.0
@@ -69,7 +71,7 @@ def test_the_baseline_is_that_of_samples_alone(padded):
     assert curves.whole.values[0] < 1.0
 
 
-def test_ablations_are_those_of_samples_alone(padded):
+def test_ablations_are_those_of_samples_alone(padded: tuple[Network, InteractionGraph, Samples]) -> None:
     network, graph, data = padded
     found = edges_required(network, graph, data, tolerance=0.05, progress=False)[-1]
     right = answers = 0
@@ -82,7 +84,9 @@ def test_ablations_are_those_of_samples_alone(padded):
     assert found.value == pytest.approx(right / answers)
 
 
-def test_robust_counts_take_samples_of_different_lengths(padded):
+def test_robust_counts_take_samples_of_different_lengths(
+    padded: tuple[Network, InteractionGraph, Samples],
+) -> None:
     network, graph, data = padded
     opened = open_run(graph, network, data, progress=False)
     found = opened.ablate(sections=(graph.section_names[-1],), robust=True, tolerance=0.05)
@@ -92,7 +96,9 @@ def test_robust_counts_take_samples_of_different_lengths(padded):
     assert robust.worst_at_count >= found.limit
 
 
-def test_a_networks_own_answers_are_those_to_samples_alone(padded):
+def test_a_networks_own_answers_are_those_to_samples_alone(
+    padded: tuple[Network, InteractionGraph, Samples],
+) -> None:
     network, _, data = padded
     own = with_predicted_labels(network, data)
     assert torch.equal(own.read(0, SAMPLES)[1], data.read(0, SAMPLES)[1])

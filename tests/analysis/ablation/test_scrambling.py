@@ -1,7 +1,10 @@
 """Networks with scrambled weights: as if the model was scrambled and converted again, or refused."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -79,7 +82,7 @@ def scramble(kind: str, matrices: list[Tensor], seed: int) -> list[Tensor]:
 def scramble_module(kind: str, module: nn.Module, names: list[str], seed: int) -> nn.Module:
     module = deepcopy(module)
     matrices = [module.get_parameter(name) for name in names]
-    for matrix, new in zip(matrices, scramble(kind, matrices, seed), strict=True):
+    for matrix, new in zip(matrices, scramble(kind, [*matrices], seed), strict=True):
         matrix.copy_(new)
     return module
 
@@ -95,7 +98,7 @@ def matrices_of(model: nn.Module, name: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", [*ACTIVATIONS, "no-bias", "linear", "positionwise", "general"])
-def test_an_mlp_is_the_scrambled_module(name, kind):
+def test_an_mlp_is_the_scrambled_module(name: str, kind: str) -> None:
     case = CASES[name]()
     linears = [n for n, m in case.original.named_modules() if isinstance(m, nn.Linear)]
     expected = scramble_module(kind, case.original, [f"{n}.weight" for n in linears], 5)
@@ -109,7 +112,7 @@ def test_an_mlp_is_the_scrambled_module(name, kind):
     assert torch.allclose(case.original(case.inputs), before)
 
 
-def test_an_mlp_keeps_its_structure():
+def test_an_mlp_keeps_its_structure() -> None:
     case = mlp(nn.ReLU(), widths=(30, 64, 64, 10))
     for change in KINDS.values():
         other = change(case.network, 1)
@@ -123,7 +126,7 @@ def test_an_mlp_keeps_its_structure():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("blocks", [1, 2])
-def test_modular_addition_is_the_scrambled_checkpoint(blocks, kind):
+def test_modular_addition_is_the_scrambled_checkpoint(blocks: int, kind: str) -> None:
     case = modular_addition(blocks)
     names = sorted(n for n in case.weights if ".W_" in n and n not in ("embed.W_E", "pos_embed.W_pos"))
     assert len(names) == 6 * blocks + 1
@@ -138,7 +141,7 @@ def test_modular_addition_is_the_scrambled_checkpoint(blocks, kind):
 
 
 @pytest.mark.parametrize(("name", "kind"), sorted(BY_TURNS))
-def test_a_language_model_is_the_scrambled_module(name, kind):
+def test_a_language_model_is_the_scrambled_module(name: str, kind: str) -> None:
     model, inputs = random_model(name), tokens()
     network = interbasis.from_hf(model)
     names = matrices_of(model, name)
@@ -154,7 +157,7 @@ def test_a_language_model_is_the_scrambled_module(name, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["gpt2", "llama", "gemma2", "gpt_neox"])
-def test_a_language_model_keeps_its_structure(name, kind):
+def test_a_language_model_keeps_its_structure(name: str, kind: str) -> None:
     """The variance of a layer norm is the variance of its stream, whatever the weights are."""
     other = KINDS[kind](interbasis.from_hf(random_model(name)), 2)
     activations = dict(zip(other.layers, other.activations(tokens()), strict=True))
@@ -169,7 +172,7 @@ def test_a_language_model_keeps_its_structure(name, kind):
     assert checked == 3
 
 
-def test_a_cut_and_another_dtype_are_those_of_the_scrambled_whole(tmp_path):
+def test_a_cut_and_another_dtype_are_those_of_the_scrambled_whole(tmp_path: Path) -> None:
     model, inputs = random_model("gpt2"), tokens()
     whole = shuffled(interbasis.from_hf(model), 3)
     cut = shuffled(interbasis.from_hf(model, 1), 3)
@@ -185,7 +188,7 @@ def test_a_cut_and_another_dtype_are_those_of_the_scrambled_whole(tmp_path):
     assert (loaded(inputs) - whole(inputs)).abs().max() <= 1e-12
 
 
-def test_what_is_shared_is_changed_once_and_embeddings_not():
+def test_what_is_shared_is_changed_once_and_embeddings_not() -> None:
     torch.manual_seed(0)
     twice = nn.Linear(4, 4)
     module = nn.Sequential(nn.Embedding(9, 4), nn.LayerNorm((1, 4)), twice, nn.Tanh(), twice).double()
@@ -197,20 +200,20 @@ def test_what_is_shared_is_changed_once_and_embeddings_not():
     assert (shuffled(network, 7)(inputs) - expected(inputs)).abs().max() <= 1e-12
 
 
-def by_hand(change=torch.clone) -> Network:
+def by_hand(change: Callable[..., Any] = torch.clone) -> Network:
     made = interbasis.from_torch(mlp(nn.ReLU()).original)
     weight = change(made.sections[0].read[:, 1:])
     first = replace(made.sections[0], read=torch.cat([made.sections[0].read[:, :1], weight], 1))
     return replace(made, sections=(first, *made.sections[1:]), remake=None)
 
 
-def test_a_network_put_together_by_hand_says_how_or_is_refused():
+def test_a_network_put_together_by_hand_says_how_or_is_refused() -> None:
     inputs = mlp(nn.ReLU()).inputs
     network = by_hand()
     for change in KINDS.values():
         with pytest.raises(InterbasisError, match="give the Network remake=function"):
             change(network)
-    with pytest.raises(InterbasisError, match="leave scrambled networks out with scrambles=0"):
+    with pytest.raises(InterbasisError, match="scrambles=0"):
         control_rows(network, inputs, (inputs, network(inputs).argmax(-1)))
     request = ControlsRequest(metric="accuracy", scrambles=0)
     plan = ControlPlan(network, inputs, (inputs, network(inputs).argmax(-1)), request)
@@ -222,7 +225,7 @@ def test_a_network_put_together_by_hand_says_how_or_is_refused():
     assert torch.equal(shuffled(told, 4)(inputs), expected(inputs))
 
 
-def test_a_network_that_is_no_longer_its_model_is_refused():
+def test_a_network_that_is_no_longer_its_model_is_refused() -> None:
     case = mlp(nn.ReLU())
     other = replace(case.network, sections=by_hand(lambda w: 2 * w).sections)
     with pytest.raises(InterbasisError, match="convert the model again"):
@@ -234,7 +237,7 @@ def test_a_network_that_is_no_longer_its_model_is_refused():
 
 
 class Offset(nn.Module):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.offset = nn.Parameter(normal(1, 6))
 
@@ -242,7 +245,7 @@ class Offset(nn.Module):
         return x + self.offset
 
 
-def test_weights_that_cannot_be_told_are_refused_by_name():
+def test_weights_that_cannot_be_told_are_refused_by_name() -> None:
     normed = nn.utils.parametrizations.weight_norm(nn.Linear(6, 4))
     for module, name in (
         (nn.Sequential(Offset(), nn.Linear(6, 4).double()), "0.offset of Offset"),
@@ -254,7 +257,7 @@ def test_weights_that_cannot_be_told_are_refused_by_name():
             shuffled(network)
 
 
-def test_several_scrambled_networks_have_seeds_of_their_own():
+def test_several_scrambled_networks_have_seeds_of_their_own() -> None:
     case = mlp(nn.ReLU(), widths=(6, 9, 4), samples=60)
     data = (case.inputs, case.network(case.inputs).argmax(-1))
     rows = control_rows(case.network, case.inputs, data, bases=("pca",), stressed=(), seed=3, scrambles=2)

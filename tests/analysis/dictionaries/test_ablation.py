@@ -1,7 +1,11 @@
 """Edges into active features that can go: masks and their gradients against automatic differentiation."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
 import interbasis
 from interbasis.analysis.dictionaries.ablation import EvaluatedData, MaskedPair, grid
@@ -10,6 +14,7 @@ from interbasis.base.progress import silent
 from interbasis.dictionaries.chain import Chain
 from interbasis.dictionaries.edge_sums import DictionaryEdgeSettings, PairOfDictionaries
 from interbasis.numerics.integration import rule
+from interbasis.run.run import Run
 from placed_dictionaries import by_autograd, dictionary
 from tiny_models import random_model
 
@@ -18,7 +23,7 @@ GRADIENT = rule("gradient")
 
 
 @pytest.fixture(params=[("ln1.0", "topk", "ln1.1", "topk"), ("mlp_in.0", "relu", "ln1.1", "jumprelu")])
-def run(request, monkeypatch):
+def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A random GPT-2 with two dictionaries, and all edges between them stored."""
     monkeypatch.setattr("interbasis.dictionaries.graph.STORED_SHARE", 1.0)
     a, kind, b, other = request.param
@@ -27,20 +32,21 @@ def run(request, monkeypatch):
     return interbasis.build(network, TOKENS, dictionaries=places, norm_limit=0, progress=False)
 
 
-def masked(run):
+def masked(run: Any) -> MaskedPair:
     network = run.computing
     data = EvaluatedData.from_data(network, TOKENS, None)
     settings = DictionaryEdgeSettings(GRADIENT, counted=run.counted)
-    pair = PairOfDictionaries(network, *run.layers, settings)
+    source, target = run.layers
+    pair = PairOfDictionaries(network, source, target, settings)
     return MaskedPair(data, pair, run.graph.edges[0], run.graph.statistics[1], 0.0, silent)
 
 
-def loss_with(run, weights):
+def loss_with(run: Any, weights: Tensor) -> Tensor:
     """The mean cross-entropy with every stored edge times its weight, by autograd Jacobians."""
     network, (a, b), edges = run.computing, run.layers, run.graph.edges[0]
     frequency = run.graph.statistics[1].frequency.double()
     means = edges.mean.double() / frequency[edges.target.long()]
-    total = 0.0
+    total = torch.zeros(())
     for sample in TOKENS:
         chain = Chain((*network.sections[a.source_index : b.index], *b.through), GRADIENT)
         before = network.activations_at(a.index, sample[None])
@@ -69,7 +75,7 @@ def loss_with(run, weights):
     return total / (TOKENS.numel() - len(TOKENS))
 
 
-def test_masks_and_their_gradients_are_those_of_autograd(run):
+def test_masks_and_their_gradients_are_those_of_autograd(run: Any) -> None:
     pair, edges = masked(run), run.graph.edges[0]
     generator = torch.Generator().manual_seed(4)
     mask = torch.rand(len(edges.rms), generator=generator) < 0.4
@@ -86,7 +92,7 @@ def test_masks_and_their_gradients_are_those_of_autograd(run):
     assert (received - torch.where(mask, 0.0, slope)).abs().max() <= 1e-10 * slope.abs().max()
 
 
-def test_edges_required_pass_and_the_number_below_fails(run, tmp_path):
+def test_edges_required_pass_and_the_number_below_fails(run: Any, tmp_path: Path) -> None:
     run.save(tmp_path / "run")
     result = run.ablate(tolerance=0.02, robust=True)
     again = interbasis.open_run(
@@ -103,11 +109,11 @@ def test_edges_required_pass_and_the_number_below_fails(run, tmp_path):
     assert pair.robust_count is None or pair.robust_count >= pair.count
     assert pair.opposed_value >= values[pair.count] - 1e-6
     assert pair.epsilon == run.graph.edges[0].rms[pair.count - 1].item()
-    with pytest.raises(InterbasisError, match=r"no edges begin at 'ln1\.1'; expected one of"):
+    with pytest.raises(InterbasisError, match=r"no edges begin at 'ln1\.1'"):
         run.ablate(sections=["ln1.1"])
 
 
-def test_a_grid_is_even_and_ends_with_the_largest():
+def test_a_grid_is_even_and_ends_with_the_largest() -> None:
     assert grid(0, 3) == [1, 2, 3]
     assert grid(5, 5) == []
     assert grid(100, 1000)[-1] == 1000

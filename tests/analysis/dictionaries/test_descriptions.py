@@ -1,9 +1,11 @@
 """Descriptions and traces of dictionary features."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import interbasis
 from interbasis.analysis.dictionaries.checks import check_edges
@@ -12,15 +14,15 @@ from interbasis.analysis.dictionaries.trace import trace_dictionaries
 from interbasis.base.errors import InterbasisError
 from interbasis.compute.executor import Executor
 from interbasis.data.batches import Batches
+from interbasis.dictionaries.dictionary import Dictionary
 from interbasis.dictionaries.layers import DictionaryLayer, place_dictionaries
+from interbasis.network.network import Network
 from placed_dictionaries import dictionary
 from tiny_models import random_model
 
 
-def embedding_dictionary(network, token: int):
+def embedding_dictionary(network: Network, token: int) -> Dictionary:
     """Feature 0 is active at one token alone, feature 1 everywhere, the others nowhere."""
-    from interbasis.dictionaries.dictionary import Dictionary
-
     vocabulary = torch.arange(23)[:, None]
     embedded = network.prefix(vocabulary)[:, 0, 1:]
     others = embedded[torch.arange(23) != token]
@@ -40,16 +42,16 @@ def embedding_dictionary(network, token: int):
 
 
 @pytest.fixture
-def network():
+def network() -> Network:
     return interbasis.from_hf(random_model("llama")).to(torch.float64)  # no positions in its embedding
 
 
 @pytest.fixture
-def tokens():
+def tokens() -> Tensor:
     return torch.randint(0, 23, (40, 9), generator=torch.Generator().manual_seed(1))
 
 
-def test_a_feature_of_one_token_is_described_by_it(network, tokens):
+def test_a_feature_of_one_token_is_described_by_it(network: Network, tokens: Tensor) -> None:
     layer = DictionaryLayer.from_network(network, "ln1.0", embedding_dictionary(network, 7))
     state = Executor(network, blocks=4).run(FeatureTokensPass(network, [layer]), Batches(tokens))
     first, second, third, _ = describe(0, 4, state, range(4))
@@ -65,7 +67,7 @@ def test_a_feature_of_one_token_is_described_by_it(network, tokens):
     assert third.examples == ()
 
 
-def test_states_in_blocks_are_those_of_all_data(network, tokens):
+def test_states_in_blocks_are_those_of_all_data(network: Network, tokens: Tensor) -> None:
     layer = DictionaryLayer.from_network(network, "ln1.1", dictionary(12, 20, "topk", 3))
     pass_ = FeatureTokensPass(network, [layer])
     whole, blocks = (Executor(network, blocks=n).run(pass_, Batches(tokens)) for n in (1, 5))
@@ -73,7 +75,7 @@ def test_states_in_blocks_are_those_of_all_data(network, tokens):
     assert one == many
 
 
-def test_a_trace_measures_effects_and_states_gradients(network, tokens):
+def test_a_trace_measures_effects_and_states_gradients(network: Network, tokens: Tensor) -> None:
     places = {"ln1.0": dictionary(12, 40, "topk", 1), "ln1.1": dictionary(12, 40, "topk", 2)}
     layers = place_dictionaries(network, places)
     trace = trace_dictionaries(network, layers, tokens[0])
@@ -108,7 +110,7 @@ def test_a_trace_measures_effects_and_states_gradients(network, tokens):
         trace_dictionaries(network, layers, tokens)
 
 
-def test_edges_of_a_trace_are_those_of_autograd(network, tokens):
+def test_edges_of_a_trace_are_those_of_autograd(network: Network, tokens: Tensor) -> None:
     places = {"ln1.0": dictionary(12, 40, "topk", 1), "ln1.1": dictionary(12, 40, "topk", 2)}
     layers = place_dictionaries(network, places)
     trace = trace_dictionaries(network, layers, tokens[1])
@@ -137,11 +139,13 @@ def test_edges_of_a_trace_are_those_of_autograd(network, tokens):
 
 
 @pytest.mark.parametrize(("source", "target"), [("ln1.0", "ln1.1"), ("mlp_in.0", "ln1.1")])
-def test_checks_of_edges_agree_where_changes_are_small(network, tokens, source, target):
+def test_checks_of_edges_agree_where_changes_are_small(
+    network: Network, tokens: Tensor, source: str, target: str
+) -> None:
     """With decoders scaled down, predictions to first order are what interventions measure."""
     small = dictionary(12, 40, "topk", 1)
     places = {source: replace(small, decoder=1e-5 * small.decoder), target: dictionary(12, 40, "topk", 2)}
-    run = interbasis.build(network, tokens[:20], dictionaries=places, norm_limit=0, progress=False)
+    run: Any = interbasis.build(network, tokens[:20], dictionaries=places, norm_limit=0, progress=False)
     layers = place_dictionaries(network, places)
     checks = check_edges(network, layers, run.graph.edges[0], tokens[20:], count=30)
     assert checks.edges >= 20

@@ -1,7 +1,9 @@
 """Planted changes are found: the section where a change arises, and its input directions."""
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 import interbasis
 from cases import normal
 from interbasis.analysis.differences.records import MeasuredDifference
+from interbasis.data.batches import Data
 from interbasis.graph.named_models import SHIPPED, open_model
 from interbasis.models import modadd
 from tiny_models import random_model, tokens
@@ -20,7 +23,7 @@ MIN_LEAD = 10
 
 
 @pytest.fixture(scope="module")
-def stories(shared) -> tuple[nn.Module, object]:
+def stories(shared: Path) -> tuple[Any, Data]:
     """The TinyStories GPT and a few windows of its training data."""
     transformers = pytest.importorskip("transformers")
     folder = shared / "tinystories-gpt-280k"
@@ -31,11 +34,11 @@ def stories(shared) -> tuple[nn.Module, object]:
     return model, data
 
 
-def small_model() -> tuple[nn.Module, object]:
+def small_model() -> tuple[Any, Data]:
     return random_model("gpt2").double(), tokens(12, 12)
 
 
-def neuron(block: nn.Module) -> Tensor:
+def neuron(block: Any) -> Tensor:
     """Change what one neuron reads."""
     weight = block.mlp.c_fc.weight.data  # [d, m]
     change = 0.5 * normal(len(weight), seed=1) * weight[:, 7].std()
@@ -43,7 +46,7 @@ def neuron(block: nn.Module) -> Tensor:
     return change[:, None]
 
 
-def query(block: nn.Module) -> Tensor:
+def query(block: Any) -> Tensor:
     """Change the query matrix of head 1."""
     weight = block.attn.c_attn.weight.data  # [d, 3d]
     width = len(weight) // block.attn.num_heads
@@ -52,7 +55,7 @@ def query(block: nn.Module) -> Tensor:
     return change
 
 
-def low_rank(block: nn.Module) -> Tensor:
+def low_rank(block: Any) -> Tensor:
     """Add a rank-1 update to what the MLP reads, as a merged LoRA does."""
     weight = block.mlp.c_fc.weight.data
     change = normal(len(weight), 1, seed=3)
@@ -60,7 +63,7 @@ def low_rank(block: nn.Module) -> Tensor:
     return change
 
 
-def measured(model: nn.Module, plant, data: object) -> tuple[MeasuredDifference, Tensor]:
+def measured(model: Any, plant: Callable[..., Tensor], data: Data) -> tuple[MeasuredDifference, Tensor]:
     """The difference to the model with a change in block 1, and the change's input directions [d, k]."""
     other = copy.deepcopy(model)
     block = other.transformer.h[1]
@@ -78,7 +81,7 @@ def overlap(directions: Tensor, planted: Tensor) -> float:  # [k, d_in], [d, r]
     return float((span.T @ torch.linalg.qr(planted).Q).square().sum() / planted.shape[1])
 
 
-def check(model: nn.Module, data: object) -> None:
+def check(model: nn.Module, data: Data) -> None:
     for plant, section, count in (
         (neuron, "mlp_in.1", 2),
         (low_rank, "mlp_in.1", 4),
@@ -105,15 +108,15 @@ def check(model: nn.Module, data: object) -> None:
         assert passed[-1] > 0
 
 
-def test_changes_of_a_small_model():
+def test_changes_of_a_small_model() -> None:
     check(*small_model())
 
 
-def test_changes_of_the_stories_model(stories):
+def test_changes_of_the_stories_model(stories: tuple[Any, Data]) -> None:
     check(*stories)
 
 
-def test_changes_of_the_shipped_model():
+def test_changes_of_the_shipped_model() -> None:
     """A neuron of the modular-addition transformer that comes with interbasis."""
     model = open_model("modadd")
     weights = {name: weight.double() for name, weight in load_file(SHIPPED).items()}

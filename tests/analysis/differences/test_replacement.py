@@ -23,7 +23,7 @@ def network_of_two_equal_inputs() -> tuple[Network, torch.Tensor]:
     return interbasis.from_torch(module), x
 
 
-def test_low_error_and_another_mechanism():
+def test_low_error_and_another_mechanism() -> None:
     network, x = network_of_two_equal_inputs()
     mlp = network.sections[0]
     same = Dictionary(

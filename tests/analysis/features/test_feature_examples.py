@@ -3,18 +3,22 @@
 import base64
 import io
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import matplotlib.image
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import interbasis
 from cases import modular_addition, normal
 from interbasis import features
 from interbasis.analysis.features import activations
 from interbasis.analysis.features.dataset_examples import ExampleSums, largest
-from interbasis.analysis.features.records import TokenExample
+from interbasis.analysis.features.records import Band, TokenExample
 
 PLAN = features.ExamplePlan(ends=5, per_band=3, reservoir=64)
 TOKENS = features.TokenRendering(before=3, after=2)
@@ -34,7 +38,9 @@ def source(tokens: torch.Tensor) -> torch.Tensor:
     return torch.stack([x - shifted, past.sin(), (17.3 * past + 3 * x).cos()], dim=2)
 
 
-def brute_force(tokens: torch.Tensor, feature: int, sign: int, ends: int, before: int, after: int):
+def brute_force(
+    tokens: torch.Tensor, feature: int, sign: int, ends: int, before: int, after: int
+) -> list[tuple[int | float, int, int]]:
     """By the definition, place by place: the peaks of each sample, sorted, each context once."""
     values = sign * source(tokens)[:, :, feature]
     radius = max(before, after)
@@ -46,7 +52,8 @@ def brute_force(tokens: torch.Tensor, feature: int, sign: int, ends: int, before
                 context = tuple(tokens[i, max(0, t - before) : t + 1].tolist())
                 context = (None,) * (before + 1 - len(context)) + context
                 peaks.append((-values[i, t].item(), i, t, context))
-    found, seen = [], set()
+    found: list[Any] = []
+    seen = set()
     for value, i, t, context in sorted(peaks):
         if context not in seen and len(found) < ends:
             seen.add(context)
@@ -54,13 +61,15 @@ def brute_force(tokens: torch.Tensor, feature: int, sign: int, ends: int, before
     return found
 
 
-def places(band) -> list[tuple[float, int, int]]:
+def places(band: Band) -> list[tuple[float, int, int]]:
     return [(e.value, e.sample, e.position) for e in band.examples]
 
 
 @pytest.mark.parametrize("chunk", [10**6, 600, 1])
 @pytest.mark.parametrize("vocabulary", [1, 2, 4])  # few words: contexts that repeat over and over
-def test_extremes_are_those_of_a_plain_sort(monkeypatch, chunk, vocabulary):
+def test_extremes_are_those_of_a_plain_sort(
+    monkeypatch: pytest.MonkeyPatch, chunk: int, vocabulary: int
+) -> None:
     monkeypatch.setattr(activations, "CHUNK_BYTES", chunk)
     tokens = stories(vocabulary=vocabulary)
     found = features.examples(source, tokens, PLAN, TOKENS)
@@ -72,7 +81,7 @@ def test_extremes_are_those_of_a_plain_sort(monkeypatch, chunk, vocabulary):
             assert [p[0] for p in places(band)] == pytest.approx([p[0] for p in expected], rel=1e-5)
 
 
-def test_chunks_and_batches_change_nothing(monkeypatch):
+def test_chunks_and_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = stories(40)
     whole = features.examples(source, tokens, PLAN, TOKENS)
     monkeypatch.setattr(activations, "CHUNK_BYTES", 900)
@@ -81,7 +90,7 @@ def test_chunks_and_batches_change_nothing(monkeypatch):
     assert features.examples(source, tokens, other, TOKENS) != whole
 
 
-def test_bands_are_quantiles_and_hold_different_contexts():
+def test_bands_are_quantiles_and_hold_different_contexts() -> None:
     rows = normal(200, 3)
     plan = features.ExamplePlan(ends=2, bands=4, per_band=6, reservoir=500)  # holds all rows: exact
     ((feature, *_),) = [features.examples(lambda x: x, rows, plan).features]
@@ -95,7 +104,7 @@ def test_bands_are_quantiles_and_hold_different_contexts():
         assert all(low - 1e-5 <= value <= high + 1e-5 for value in values)
 
 
-def test_the_sample_behind_the_bands_is_uniform():
+def test_the_sample_behind_the_bands_is_uniform() -> None:
     values = torch.arange(20000, dtype=torch.float64)[:, None]
     found = ExampleSums(features.ExamplePlan(reservoir=2000))
     for chunk in activations.chunks(lambda x: x, values):
@@ -108,7 +117,7 @@ def test_the_sample_behind_the_bands_is_uniform():
     assert tenths.max() < 250
 
 
-def test_equal_samples_count_once():
+def test_equal_samples_count_once() -> None:
     rows = torch.tensor([[3.0], [3.0], [2.0], [3.0], [1.0]])
     (feature,) = features.examples(lambda x: x, rows, features.ExamplePlan(ends=4)).features
     top = [(e.value, e.sample) for e in feature.bands[0].examples]
@@ -130,7 +139,7 @@ def held_bytes(sums: ExampleSums) -> int:
     return sum(tensor.nbytes for tensor in tensors)
 
 
-def test_memory_is_bounded_and_does_not_grow(monkeypatch):
+def test_memory_is_bounded_and_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(activations, "CHUNK_BYTES", 2000)
     tokens = stories(400, 16, 50)
     found, held = ExampleSums(PLAN, TOKENS), []
@@ -142,7 +151,7 @@ def test_memory_is_bounded_and_does_not_grow(monkeypatch):
     assert max(held[len(held) // 2 :]) <= 1.3 * max(held[: len(held) // 2])
 
 
-def test_surroundings_and_the_active_token():
+def test_surroundings_and_the_active_token() -> None:
     tokens = torch.arange(20).view(1, 20)
     (feature,) = features.examples(
         lambda x: -(x.double() - 7).abs()[..., None], tokens, features.ExamplePlan(ends=1), TOKENS
@@ -154,7 +163,7 @@ def test_surroundings_and_the_active_token():
     )  # fmt: skip
 
 
-def test_a_layer_of_the_last_position_marks_the_last_token():
+def test_a_layer_of_the_last_position_marks_the_last_token() -> None:
     case = modular_addition()
     layer = interbasis.build(case.network, case.inputs, edge_method=None).graph.layers[1]
     found = features.examples(
@@ -168,7 +177,7 @@ def test_a_layer_of_the_last_position_marks_the_last_token():
     assert example.tokens == (str(x), str(y), "7")
 
 
-def test_images_are_pictures():
+def test_images_are_pictures() -> None:
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (6, 3, 4, 5), generator=generator)
     rows = pixels.flatten(1) / 127.5 - 1
@@ -186,20 +195,20 @@ def test_images_are_pictures():
         assert np.abs(picture - expected).max() < 1e-6
 
 
-def test_the_largest_go_by_order_where_equal():
+def test_the_largest_go_by_order_where_equal() -> None:
     values = torch.tensor([[1.0, 5], [3, 5], [3, 5], [2, 5], [3, 5]])
     assert largest(values, 2).T.tolist() == [[1, 2], [0, 1]]
     assert largest(values, 9).T.tolist() == [[1, 2, 4, 3, 0], [0, 1, 2, 3, 4]]
 
 
-def test_bad_plans_are_refused():
-    with pytest.raises(interbasis.InterbasisError, match="at least one example at the ends"):
+def test_bad_plans_are_refused() -> None:
+    with pytest.raises(interbasis.InterbasisError, match="at least one example"):
         features.ExamplePlan(ends=0)
     with pytest.raises(interbasis.InterbasisError, match="expected images of"):
         features.examples(lambda x: x, torch.zeros(2, 5), None, features.ImageRendering((3, 1, 1)))
 
 
-def hooked(model, layer: int):
+def hooked(model: Any, layer: int) -> Callable[..., Tensor]:
     """All coordinates of the stream that enters a block, by a plain forward hook."""
     caught: list[torch.Tensor] = []
     model.transformer.h = model.transformer.h[: layer + 1]  # what comes later is not needed
@@ -216,7 +225,7 @@ def hooked(model, layer: int):
 
 
 @pytest.mark.parametrize("windows", [160, pytest.param(782, marks=pytest.mark.slow)])
-def test_a_language_model_in_one_pass(shared, tmp_path, windows):
+def test_a_language_model_in_one_pass(shared: Path, tmp_path: Path, windows: int) -> None:
     """All 64 coordinates of one layer over windows of 256 tokens; twice, the same bytes; memory bounded."""
     transformers = pytest.importorskip("transformers")
     folder = shared / "tinystories-gpt-280k"
@@ -227,7 +236,7 @@ def test_a_language_model_in_one_pass(shared, tmp_path, windows):
     windows = tokens.view(windows, 256)
     run, passes, seen = hooked(model, 2), [], 0
 
-    def counted(inputs):
+    def counted(inputs: Tensor) -> Tensor:
         nonlocal seen
         seen += inputs.numel()
         return run(inputs)
@@ -252,7 +261,7 @@ def test_a_language_model_in_one_pass(shared, tmp_path, windows):
         assert len(set(contexts)) == len(contexts) == 8
 
 
-def test_a_resumed_pass_over_documents_of_different_lengths():
+def test_a_resumed_pass_over_documents_of_different_lengths() -> None:
     """Documents of one token among longer ones; what is held between chunks goes through its state."""
     tokens, lengths = stories(), [11, 1, 1, 4, 7, 2] * 5
     whole, resumed = ExampleSums(PLAN, TOKENS), ExampleSums(PLAN, TOKENS)

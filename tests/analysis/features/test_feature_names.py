@@ -1,5 +1,6 @@
 """How data say what they are."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,17 +10,19 @@ from interbasis.analysis.features import ImageRendering, RowRendering, TokenRend
 from interbasis.analysis.features.contexts import default_rendering, renderings, vocabulary
 
 
-def test_grey_pictures_without_a_dimension_of_channels_are_pictures():
+def test_grey_pictures_without_a_dimension_of_channels_are_pictures() -> None:
     grey = torch.arange(2 * 5 * 6).view(2, 5, 6) / 60
     rendering = default_rendering(grey)
     assert isinstance(rendering, ImageRendering)
     assert (rendering.shape, rendering.low, rendering.high) == ((1, 5, 6), 0, grey.max().item())
-    assert rendering.picture(grey[0]) == default_rendering(grey[:, None]).picture(grey[0])
+    other = default_rendering(grey[:, None])
+    assert isinstance(other, ImageRendering)
+    assert rendering.picture(grey[0]) == other.picture(grey[0])
     assert default_rendering(grey[:, :3]).kind == "rows"  # too low for a picture
     assert default_rendering(grey[0]).kind == "rows"
 
 
-def test_images_rows_and_plain_data():
+def test_images_rows_and_plain_data() -> None:
     data = SimpleNamespace(kind="images", classes=("cat", "ship"), image=(3, 4, 5), tokenizer=None)
     assert renderings(data) == (ImageRendering((3, 4, 5), ("cat", "ship")), ("cat", "ship"), ("cat", "ship"))
     rows = SimpleNamespace(kind="rows", classes=("low", "high"))
@@ -27,7 +30,7 @@ def test_images_rows_and_plain_data():
     assert renderings([1, 2]) == (None, (), None)
 
 
-def test_tokens_are_read_with_their_tokenizer(shared):
+def test_tokens_are_read_with_their_tokenizer(shared: Path) -> None:
     pytest.importorskip("tokenizers")
     folder = shared / "tinystories-gpt-280k"
     rendering, _, outputs = renderings(SimpleNamespace(kind="tokens", tokenizer=folder))
@@ -38,14 +41,14 @@ def test_tokens_are_read_with_their_tokenizer(shared):
     assert any(text.startswith(" ") for text in outputs)
 
 
-def test_without_a_tokenizer_tokens_are_numbers(tmp_path):
+def test_without_a_tokenizer_tokens_are_numbers(tmp_path: Path) -> None:
     assert vocabulary(tmp_path) == []
     rendering, _, outputs = renderings(SimpleNamespace(kind="tokens", tokenizer=tmp_path))
     assert rendering.decode(7) == "7"
     assert outputs is None
 
 
-def test_byte_level_tokens_are_characters(tmp_path):
+def test_byte_level_tokens_are_characters(tmp_path: Path) -> None:
     """A character of several bytes is itself where it is one token; a part of one stays as it is written."""
     tokenizers = pytest.importorskip("tokenizers")
     made = tokenizers.ByteLevelBPETokenizer()

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 
 import interbasis
 from cases import mlp, normal
+from command_line import Cli
 from interbasis import features
 from interbasis.analysis.features.labels import MIN_AREA
 from interbasis.analysis.stages.features import ExamplesResult, FeaturesResult
@@ -19,13 +21,13 @@ from interbasis.run.run import open_run
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory, small_addition, cli):
+def run(tmp_path_factory: pytest.TempPathFactory, small_addition: Path, cli: Cli) -> Path:
     folder = tmp_path_factory.mktemp("features")
     assert cli("build", f"modadd:{small_addition}", "--out", folder / "run").code == 0
     return folder / "run"
 
 
-def test_a_run_is_described_and_its_results_are_stored(run, cli):
+def test_a_run_is_described_and_its_results_are_stored(run: Path, cli: Cli) -> None:
     printed = cli("features", run, "--top", 3, "--json").json
     stored, shown = load_result(run, FeaturesResult), load_result(run, ExamplesResult)
     assert printed == json.loads(stored.model_dump_json()) | {"run": str(run)}
@@ -56,7 +58,7 @@ def test_a_run_is_described_and_its_results_are_stored(run, cli):
     assert shown.layers["attn_in.0"][0].bands[0].examples[0].tokens[2] == "="
 
 
-def test_people_get_a_table_and_the_same_files_again(run, cli):
+def test_people_get_a_table_and_the_same_files_again(run: Path, cli: Cli) -> None:
     assert cli("features", run, "--top", 3).code == 0
     before = [(run / f"{name}.json").read_bytes() for name in ("features", "examples")]
     code, out, _ = cli("features", run, "--top", 3)
@@ -67,7 +69,7 @@ def test_people_get_a_table_and_the_same_files_again(run, cli):
     assert "without outgoing edges" in " ".join(out.split())
 
 
-def test_bad_input_ends_with_one_sentence(run, tmp_path, cli):
+def test_bad_input_ends_with_one_sentence(run: Path, tmp_path: Path, cli: Cli) -> None:
     for arguments in (["--top", "0"], ["--ends", "0"], ["--data", "other"]):
         code, _, err = cli("features", run, *arguments)
         assert code == 2
@@ -75,7 +77,7 @@ def test_bad_input_ends_with_one_sentence(run, tmp_path, cli):
     assert cli("features", tmp_path).code == 2
 
 
-def test_labelled_rows_are_probed():
+def test_labelled_rows_are_probed() -> None:
     case = mlp(nn.ReLU())
     labels = (case.inputs[:, 0] > 0.3).long()
     graph = interbasis.build(case.network, case.inputs).graph
@@ -100,7 +102,7 @@ def test_labelled_rows_are_probed():
     assert example.label == ("low", "high")[int(labels[example.sample])]
 
 
-def test_images_given_as_arrays_are_shown_as_thumbnails():
+def test_images_given_as_arrays_are_shown_as_thumbnails() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)).double()
     images, labels = normal(24, 3, 4, 4), torch.arange(24) % 3
@@ -125,7 +127,7 @@ def test_images_given_as_arrays_are_shown_as_thumbnails():
     assert unnamed.share == pytest.approx((best + worst) / sum(push.value**2 for push in unnamed.up))
 
 
-def test_classes_of_few_samples_explain_little_by_chance():
+def test_classes_of_few_samples_explain_little_by_chance() -> None:
     case = mlp(nn.ReLU())
     inputs, labels = normal(40, 6, seed=5), torch.arange(40) % 20
     graph = interbasis.build(case.network, inputs).graph
@@ -139,7 +141,7 @@ def test_classes_of_few_samples_explain_little_by_chance():
         assert one.classes.explained == pytest.approx(max(0, adjusted), rel=1e-5, abs=1e-12)
 
 
-def test_a_feature_of_the_first_position_is_not_one_of_the_token_before():
+def test_a_feature_of_the_first_position_is_not_one_of_the_token_before() -> None:
     """As in real models, the first position stands out; the token before it is a small part of a feature."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
@@ -166,7 +168,7 @@ def test_a_feature_of_the_first_position_is_not_one_of_the_token_before():
 
 
 @pytest.mark.parametrize("sequences", [1, 2, 3])
-def test_a_model_that_knows_no_positions_has_no_features_of_them(sequences):
+def test_a_model_that_knows_no_positions_has_no_features_of_them(sequences: int) -> None:
     pytest.importorskip("transformers")
     from tiny_models import random_model
 
@@ -183,7 +185,7 @@ def test_a_model_that_knows_no_positions_has_no_features_of_them(sequences):
 
 
 @pytest.fixture(scope="module")
-def documents(tmp_path_factory, cli):
+def documents(tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> Path:
     """A run of documents of 1 to 12 tokens, built by the command."""
     transformers = pytest.importorskip("transformers")
     folder = tmp_path_factory.mktemp("documents")
@@ -200,7 +202,7 @@ def documents(tmp_path_factory, cli):
     return folder / "run"
 
 
-def test_documents_of_different_lengths_are_described(documents, cli):
+def test_documents_of_different_lengths_are_described(documents: Path, cli: Cli) -> None:
     """The state of the pass, which a folder keeps, holds inputs of different lengths."""
     ended = cli("features", documents, "--top", 3)
     assert ended.code == 0, ended.err
@@ -224,7 +226,7 @@ def test_documents_of_different_lengths_are_described(documents, cli):
                 assert len(example.tokens) <= lengths[example.sample]
 
 
-def test_a_network_with_other_weights_is_refused():
+def test_a_network_with_other_weights_is_refused() -> None:
     case = mlp(nn.ReLU())
     graph = interbasis.build(case.network, case.inputs).graph
     other = mlp(nn.ReLU(), bias=False).network
@@ -232,7 +234,7 @@ def test_a_network_with_other_weights_is_refused():
         open_run(graph, other, case.inputs)
 
 
-def test_features_are_a_public_name():
+def test_features_are_a_public_name() -> None:
     assert interbasis.features is features
     assert "features" in dir(interbasis)
     assert callable(interbasis.features.direct_effects)

@@ -2,6 +2,9 @@
 
 import json
 import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 import interbasis
 from cases import modular_addition, normal
 from interbasis import features, modadd
-from interbasis.analysis.features.fourier_labels import Spectrum, surfaces
+from interbasis.analysis.features.fourier_labels import Form, Spectrum, surfaces
 from interbasis.analysis.features.records import FourierTerm
 
 REFERENCE_LAYERS = ("ln1.0", "ln2.0", "unembed")
@@ -38,7 +41,7 @@ def same_angle(a: float, b: float) -> bool:
     return abs(math.remainder(a - b, 2 * math.pi)) < 1e-9
 
 
-def test_a_sum_of_cosines_is_labelled_as_one():
+def test_a_sum_of_cosines_is_labelled_as_one() -> None:
     x, y = grid(113)
     surface = math.sqrt(0.7) * torch.cos(7 * x + 7 * y + 0.4) + math.sqrt(0.3) * torch.cos(
         31 * x + 31 * y - 2
@@ -50,7 +53,7 @@ def test_a_sum_of_cosines_is_labelled_as_one():
     assert found.terms[0].frequencies == (7, 7)
 
 
-def test_a_difference_is_labelled_as_one_for_people_and_as_a_product_by_the_papers_rule():
+def test_a_difference_is_labelled_as_one_for_people_and_as_a_product_by_the_papers_rule() -> None:
     x, y = grid(29)
     surface = (torch.cos(3 * x - 5 * y + 1) + 0.4 * torch.cos(3 * x + 5 * y))[None]
     assert features.label(surface)[0].terms[0].text == "cos(3x-5y)"
@@ -59,7 +62,7 @@ def test_a_difference_is_labelled_as_one_for_people_and_as_a_product_by_the_pape
 
 
 @pytest.mark.parametrize("form", ["leading", "paper"])
-def test_both_product_forms(form):
+def test_both_product_forms(form: Form) -> None:
     x, y = grid(31)
     surface = 3 * torch.cos(4 * x + 0.3) * torch.cos(4 * y - 1.1) - torch.sin(4 * x + 0.3) * torch.sin(
         4 * y - 1.1
@@ -74,7 +77,7 @@ def test_both_product_forms(form):
     assert found.terms[1].amplitudes[0] == pytest.approx(-1)
 
 
-def test_a_sine_product_that_leads():
+def test_a_sine_product_that_leads() -> None:
     x, y = grid(23)
     surface = torch.sin(2 * x) * torch.sin(6 * y)
     (found,) = features.label(surface[None])
@@ -83,7 +86,7 @@ def test_a_sine_product_that_leads():
     assert found.share == pytest.approx(1.0, abs=1e-6)  # a product with phases is one term, however named
 
 
-def test_single_variables_are_one_term_where_their_shares_are_alike():
+def test_single_variables_are_one_term_where_their_shares_are_alike() -> None:
     x, y = grid(19)
     alike = 1.5 + torch.cos(3 * x + 0.2) + torch.cos(3 * y - 0.7)
     apart = torch.cos(3 * x + 0.2) + 0.5 * torch.cos(3 * y - 0.7)
@@ -97,14 +100,14 @@ def test_single_variables_are_one_term_where_their_shares_are_alike():
 
 
 @given(p=st.integers(2, 13), seed=st.integers(0, 99), form=st.sampled_from(["leading", "paper"]))
-def test_all_terms_together_are_the_feature_for_any_p(p, seed, form):
+def test_all_terms_together_are_the_feature_for_any_p(p: int, seed: int, form: Form) -> None:
     surface = normal(3, p, p, seed=seed)
     for found, whole in zip(features.label(surface, form, terms=p * p), surface, strict=True):
         assert sum(term.share for term in found.terms) == pytest.approx(1.0, abs=1e-12)
         assert (sum(term_surface(term, p) for term in found.terms) - whole).abs().max() < 1e-11
 
 
-def test_shares_are_those_of_a_least_squares_fit():
+def test_shares_are_those_of_a_least_squares_fit() -> None:
     """The share of a term is the power of its best fit by cosine and sine: an independent reference."""
     p, surface = 11, normal(11, 11, seed=5)
     x, y = grid(p)
@@ -115,7 +118,7 @@ def test_shares_are_those_of_a_least_squares_fit():
     assert spectrum.sums[0, 1 * spectrum.K + 2].item() == pytest.approx(share, rel=1e-10)
 
 
-def test_a_feature_of_several_positions_is_summed_over_them():
+def test_a_feature_of_several_positions_is_summed_over_them() -> None:
     case = modular_addition()
     layer = interbasis.build(case.network, case.inputs, edge_method=None).graph.layers[0]
     by_hand = (case.network.activations(modadd.pairs(7).inputs)[0] @ layer.transform.T).sum(1)
@@ -123,7 +126,7 @@ def test_a_feature_of_several_positions_is_summed_over_them():
     assert features.fourier(case.network, layer)[0].text == "100% const"
 
 
-def test_a_feature_that_is_zero_has_a_label():
+def test_a_feature_that_is_zero_has_a_label() -> None:
     assert features.label(torch.zeros(1, 5, 5))[0].share == 0
 
 
@@ -135,12 +138,12 @@ def test_a_feature_that_is_zero_has_a_label():
         ((torch.zeros(3, 4, 4), "paper", 0), r"at least one term"),
     ],
 )
-def test_bad_input_is_refused(arguments, reason):
+def test_bad_input_is_refused(arguments: tuple[Any, ...], reason: str) -> None:
     with pytest.raises(interbasis.InterbasisError, match=reason):
         features.label(*arguments)
 
 
-def test_other_networks_are_refused():
+def test_other_networks_are_refused() -> None:
     network = interbasis.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 2)))
     layer = interbasis.LayerBasis("linear.0", torch.eye(4), torch.eye(4))
     with pytest.raises(interbasis.InterbasisError, match="modular addition"):
@@ -161,7 +164,13 @@ GRAPHS = [("lib", 0, PAPERS_FLOOR), ("lib", 1, OUR_FLOOR), ("pca", 0, OUR_FLOOR)
     ("kind", "seed", "floor"),
     GRAPHS + [pytest.param(*graph, marks=pytest.mark.slow) for graph in SLOW_GRAPHS],
 )
-def test_the_papers_labels_and_counts(shared, paper_graph, kind, seed, floor):
+def test_the_papers_labels_and_counts(
+    shared: Path,
+    paper_graph: Callable[..., interbasis.InteractionGraph],
+    kind: str,
+    seed: int,
+    floor: float | None,
+) -> None:
     """All 120 stored first terms, exactly to the per cent, and the monosemanticity counts."""
     reference = json.loads((shared / "modadd" / "paper_reference.json").read_text())[f"{kind}_seed{seed}"]
     network = modadd.load(shared / "modadd" / f"seed{seed}.safetensors")
@@ -177,7 +186,9 @@ def test_the_papers_labels_and_counts(shared, paper_graph, kind, seed, floor):
         assert counts.without_constant == sum(round(100 * label.share) > 90 for label in labels[1:11])
 
 
-def test_what_people_read_names_the_difference_that_the_paper_misses(shared, paper_graph):
+def test_what_people_read_names_the_difference_that_the_paper_misses(
+    shared: Path, paper_graph: Callable[..., interbasis.InteractionGraph]
+) -> None:
     network = modadd.load(shared / "modadd" / "seed0.safetensors")
     label = features.fourier(network, paper_graph("lib", 0, relative_threshold=PAPERS_FLOOR).layers[2])[9]
     assert label.text.startswith("58% cos(18x-18y)")

@@ -1,7 +1,10 @@
 """Labels from evidence: shares against their definitions, and which evidence wins."""
 
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
 from interbasis.analysis.features import explained_variance
 from interbasis.analysis.features.activations import FeatureChunk
@@ -31,7 +34,7 @@ NAMES = ["the", " cat", " dog", " sat", " Lily", " Tom", "\n"]
 
 
 @pytest.fixture(scope="module")
-def text():
+def text() -> tuple[Tensor, Tensor, Tensor]:
     """Tokens, and features that follow the token, the one before, the one after, one in the context,
     nothing."""
     generator = torch.Generator().manual_seed(0)
@@ -48,7 +51,7 @@ def text():
     return rare, torch.stack(values, 2), tokens
 
 
-def sums_of(tokens, values, cuts) -> tuple[TokenSums, TokenIndex]:
+def sums_of(tokens: Tensor, values: Tensor, cuts: int) -> tuple[TokenSums, TokenIndex]:
     sums, index = TokenSums(values.shape[2]), TokenIndex()
     for start in range(0, len(tokens), cuts):
         some = tokens[start : start + cuts]
@@ -56,7 +59,7 @@ def sums_of(tokens, values, cuts) -> tuple[TokenSums, TokenIndex]:
     return sums, index
 
 
-def test_shares_are_adjusted_explained_variances(text):
+def test_shares_are_adjusted_explained_variances(text: tuple[Tensor, Tensor, Tensor]) -> None:
     _, values, tokens = text
     sums, index = sums_of(tokens, values, 60)
     shares = sums.shares(index)
@@ -71,7 +74,7 @@ def test_shares_are_adjusted_explained_variances(text):
     assert shares["next"][2].share > 0.9
 
 
-def test_named_tokens_explain_what_their_presence_does(text):
+def test_named_tokens_explain_what_their_presence_does(text: tuple[Tensor, Tensor, Tensor]) -> None:
     """The squared correlation with whether one of them is there, less than what all tokens explain."""
     _, values, tokens = text
     sums, index = sums_of(tokens, values, 7)
@@ -90,7 +93,7 @@ def test_named_tokens_explain_what_their_presence_does(text):
     assert flipped.shares(index)["token"][0].low
 
 
-def test_a_context_is_a_token_that_came_before(text):
+def test_a_context_is_a_token_that_came_before(text: tuple[Tensor, Tensor, Tensor]) -> None:
     rare, values, _ = text
     shares = sums_of(rare, values, 60)[0].shares(sums_of(rare, values, 60)[1])
     found = shares["context"][3]
@@ -104,7 +107,9 @@ def test_a_context_is_a_token_that_came_before(text):
 
 
 @pytest.mark.parametrize(("kind", "apart"), [("previous", 0), ("next", 19)])
-def test_a_position_without_a_token_before_or_after_it_is_explained_by_none(text, kind, apart):
+def test_a_position_without_a_token_before_or_after_it_is_explained_by_none(
+    text: tuple[Tensor, Tensor, Tensor], kind: str, apart: int
+) -> None:
     """The share of the tokens alone, where the first or the last position stands far out."""
     _, values, tokens = text
     x = values[:, :, 1 if kind == "previous" else 2].clone()
@@ -121,13 +126,13 @@ def test_a_position_without_a_token_before_or_after_it_is_explained_by_none(text
     assert sums.shares(index)["context"][0].share < 0.05
 
 
-def test_tokens_that_occur_once_explain_nothing():
+def test_tokens_that_occur_once_explain_nothing() -> None:
     values = torch.randn(1, 40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     sums, index = sums_of(torch.arange(40)[None], values, 1)
     assert all(one.share == 0 for of_kind in sums.shares(index).values() for one in of_kind)
 
 
-def test_chunks_and_resumed_passes_give_the_same(text):
+def test_chunks_and_resumed_passes_give_the_same(text: tuple[Tensor, Tensor, Tensor]) -> None:
     _, values, tokens = text
     whole, index = sums_of(tokens, values, 60)
     cut, other = sums_of(tokens, values, 7)
@@ -143,16 +148,16 @@ def test_chunks_and_resumed_passes_give_the_same(text):
             assert [s.share for s in one[kind]] == pytest.approx([s.share for s in expected])
 
 
-def feature(**known) -> Feature:
+def feature(**known: Any) -> Feature:
     return Feature(index=1, label="", histogram=Histogram(edges=(0.0, 1.0), counts=(1,)), **known)
 
 
-def labelled(one: Feature, shares=None, isolated=False) -> str:
+def labelled(one: Feature, shares: dict[Any, TokenShare] | None = None, isolated: bool = False) -> str:
     known = evidence(one, shares or {}, lambda token: NAMES[token], isolated)
     return label(one.model_copy(update={"evidence": known}), None)
 
 
-def test_what_explains_most_is_the_label():
+def test_what_explains_most_is_the_label() -> None:
     placed = feature(positions=PositionStatistics(means=(9.0, 0.0, 0.1, 0.0), share=0.97))
     assert labelled(placed, {"token": TokenShare(0.6, (1,), 0.6)}) == "position 0 97%"
     slope = feature(positions=PositionStatistics(means=(1.0, 2.0, 3.0, 4.0), share=0.9))
@@ -165,7 +170,7 @@ def test_what_explains_most_is_the_label():
     assert labelled(feature(), isolated=True) == "variance of the norm"
 
 
-def test_what_no_few_tokens_explain_is_not_named():
+def test_what_no_few_tokens_explain_is_not_named() -> None:
     """A hundred tokens may matter while the three strongest explain little."""
     wide = TokenShare(0.9, (4,), 0.1, opposite=(1,))
     assert labelled(feature(), {"token": wide}) == "token: “␣Lily” … “␣cat” 90%"
@@ -175,12 +180,12 @@ def test_what_no_few_tokens_explain_is_not_named():
     assert labelled(feature()) == ""  # nothing was looked at
 
 
-def test_what_a_feature_does_is_evidence_and_the_label_where_nothing_else_is():
+def test_what_a_feature_does_is_evidence_and_the_label_where_nothing_else_is() -> None:
     up, down = (Push(name=" Lily", value=2.0),), (Push(name=" Tom", value=-1.0),)
     pushes = feature(effects=Effects(up=up, down=down, share=0.6))
     assert labelled(pushes) == "promotes “␣Lily” over “␣Tom”"
     assert labelled(pushes, {"token": TokenShare(0.55, (1,), 0.55)}) == "“␣cat” 55%, promotes “␣Lily”"
-    low = {"token": TokenShare(0.55, (1,), 0.55, low=True)}
+    low: dict[Any, TokenShare] = {"token": TokenShare(0.55, (1,), 0.55, low=True)}
     assert labelled(pushes, low) == "low: “␣cat” 55%, promotes “␣Tom”"
     known = evidence(pushes, low, lambda token: NAMES[token], False)
     assert [(item.kind, item.share, item.low) for item in known] == [
@@ -196,7 +201,7 @@ def test_what_a_feature_does_is_evidence_and_the_label_where_nothing_else_is():
     assert labelled(weak) == NO_DESCRIPTION
 
 
-def test_labels_fit_a_box():
+def test_labels_fit_a_box() -> None:
     long = ["x" * 40, "y" * 30]
     known = evidence(feature(), {"context": TokenShare(0.9, (0, 1), 0.9)}, lambda t: long[t], False)
     text = label(feature(evidence=known), None)

@@ -1,20 +1,26 @@
 """Mean effects by random signs, against full Jacobians."""
 
+from typing import Any
+
 import pytest
 import torch
 from scipy.linalg import hadamard
+from torch import Tensor, nn
 
 import interbasis
 from interbasis.analysis.features import effects
-from interbasis.analysis.features.effects import mean_effect_records, mean_jacobians
+from interbasis.analysis.features.effects import MeanJacobian, mean_effect_records, mean_jacobians
 from interbasis.data.samples import Samples
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.network.network import Network
 from tiny_models import configs, random_model, tokens
 
 POPULATION, POSITIONS = 60, 4
 
 
 @pytest.fixture(scope="module")
-def population():
+def population() -> tuple[Network, InteractionGraph, Tensor, dict[int, Tensor]]:
     """A small model, its bases, and the exact Jacobians at the own position of every sample."""
     network = interbasis.from_hf(random_model("gpt2")).double()
     data = tokens(POPULATION, POSITIONS)
@@ -35,13 +41,20 @@ def population():
     return network, graph, data, exact
 
 
-def estimated(population, data, seed: int = 0, sources: int = 1):
+def estimated(
+    population: tuple[Network, InteractionGraph, Tensor, dict[int, Tensor]],
+    data: Tensor,
+    seed: int = 0,
+    sources: int = 1,
+) -> list[MeanJacobian]:
     network, graph, _, _ = population
     features = [range(layer.features) for layer in graph.layers[:-1]]
     return mean_jacobians(network, graph.layers, data, features, sources, seed)
 
 
-def test_estimates_are_unbiased_and_their_errors_calibrated(population):
+def test_estimates_are_unbiased_and_their_errors_calibrated(
+    population: tuple[Network, InteractionGraph, Tensor, dict[int, Tensor]],
+) -> None:
     """Samples drawn from the population with replacement: z-scores of all entries have variance about 1."""
     _, _, data, exact = population
     scores = []
@@ -58,7 +71,9 @@ def test_estimates_are_unbiased_and_their_errors_calibrated(population):
     assert 0.91 < (z.abs() < 1.96).double().mean() < 0.985
 
 
-def test_many_signs_come_to_the_mean_jacobian(population):
+def test_many_signs_come_to_the_mean_jacobian(
+    population: tuple[Network, InteractionGraph, Tensor, dict[int, Tensor]],
+) -> None:
     _, _, data, exact = population
     found = estimated(population, data[:8], sources=60)
     for k, truth in exact.items():
@@ -66,13 +81,16 @@ def test_many_signs_come_to_the_mean_jacobian(population):
         assert (found[k].groups.mean(0) - mean).norm() < 0.45 * mean.norm()
 
 
-def test_outputs_are_named_with_errors(population):
+def test_outputs_are_named_with_errors(
+    population: tuple[Network, InteractionGraph, Tensor, dict[int, Tensor]],
+) -> None:
     network, graph, data, _ = population
     k = network.layers.index("attn_in.1")
     jacobian = estimated(population, data[:16])[k]
     records = mean_effect_records([jacobian], [f"t{i}" for i in range(23)])[jacobian.layer.name]
     assert len(records) == graph.layers[k].features
-    weight = network.tail[0].skip  # [outputs, width]
+    last: Any = network.tail[0]
+    weight = last.skip  # [outputs, width]
     moved = jacobian.groups.mean(0) @ weight.T
     moved = (moved - moved.mean(1, keepdim=True))[3] * graph.layers[k].deviation(3)
     best = int(moved.argmax())
@@ -91,7 +109,7 @@ def test_outputs_are_named_with_errors(population):
         assert all(abs(means[k][end]) > 2 * errors[k][end] for end in ends)
 
 
-def capped_model(cap: float):
+def capped_model(cap: float) -> nn.Module:
     """A Gemma 2 whose logits reach far into the bend of its cap."""
     import transformers
 
@@ -108,7 +126,9 @@ def ragged(inputs: torch.Tensor, lengths: list[int]) -> Samples:
     return Samples(len(inputs), read, kind="tokens", lengths=torch.tensor(lengths))
 
 
-def exact_effects(network, layer, samples, features):
+def exact_effects(
+    network: Network, layer: LayerBasis, samples: Tensor | list[Any], features: list[Any]
+) -> Tensor:
     """E[∂y/∂f̂] over all positions alike, by autograd through the whole model: [features, outputs]."""
     k = network.layers.index(layer.name)
     total, count = torch.zeros(()), 0
@@ -130,7 +150,7 @@ def exact_effects(network, layer, samples, features):
     return mean - mean.mean(1, keepdim=True)
 
 
-def all_signs(key, first, samples, per_sample, most=None):
+def all_signs(key: int, first: int, samples: int, per_sample: int, most: int | None = None) -> Tensor:
     """Rows of a Hadamard matrix: over all of them φ_a φ_b averages to exactly 1 for a = b and 0 otherwise."""
     return torch.from_numpy(hadamard(SIGNS)[key[2], :per_sample]).double()[None]
 
@@ -147,7 +167,9 @@ CASES = {
 
 @pytest.mark.parametrize("lengths", [None, [2, 1, 1]])
 @pytest.mark.parametrize("case", CASES)
-def test_with_all_signs_effects_are_exact(case, lengths, monkeypatch):
+def test_with_all_signs_effects_are_exact(
+    case: str, lengths: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Through all blocks, with the slope of the cap at each token; positions of all samples count alike."""
     network, inputs = CASES[case]().double(), tokens(3, 2)
     data = inputs if lengths is None else ragged(inputs, lengths)
@@ -161,7 +183,7 @@ def test_with_all_signs_effects_are_exact(case, lengths, monkeypatch):
         assert (jacobian.effects()[0] - expected).abs().max() <= 1e-10 * expected.abs().max(), layer.name
 
 
-def z_scores(network, data, samples) -> torch.Tensor:
+def z_scores(network: Network, data: Tensor | Samples, samples: Any) -> torch.Tensor:
     """z of all mean effects that `features` stores of some layers."""
     graph = interbasis.build(network, data, dtype="float64", edge_method=None).graph
     found = interbasis.open_run(graph, network, data).features(top=6)
@@ -177,14 +199,14 @@ def z_scores(network, data, samples) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("case", ["cut", "capped"])
-def test_stored_effects_are_within_their_errors(case):
+def test_stored_effects_are_within_their_errors(case: str) -> None:
     network, data = CASES[case]().double(), tokens(64, 6)
     z = z_scores(network, data, data)
     assert z.square().mean().sqrt() < 1.5
     assert (z.abs() < 1.96).double().mean() > 0.85
 
 
-def test_documents_of_different_lengths_give_effects_within_their_errors():
+def test_documents_of_different_lengths_give_effects_within_their_errors() -> None:
     network, inputs = CASES["whole"]().double(), tokens(64, 10)
     lengths = [10 if k % 4 == 0 else 2 for k in range(64)]
     samples = [x[:n] for x, n in zip(inputs, lengths, strict=True)]

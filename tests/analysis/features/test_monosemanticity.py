@@ -16,14 +16,14 @@ def labels(*shares: float) -> list[FourierLabel]:
     return [FourierLabel(form="sum", terms=(term,)) for term in terms]
 
 
-def test_counts_with_and_without_the_constant():
+def test_counts_with_and_without_the_constant() -> None:
     found = features.monosemantic(labels(1.0, 0.95, 0.904, 0.906, 0.3, 0.99), top=4)
     assert (found.paper, found.without_constant) == (3, 2)  # 0.904 is 90 %, which is not above
     assert found.shares == (0.95, 0.904, 0.906, 0.3, 0.99)
     assert features.monosemantic(labels(0.95, 0.5), constant=False).without_constant == 1
 
 
-def test_bases_are_compared():
+def test_bases_are_compared() -> None:
     rng = np.random.default_rng(0)
     low, high = rng.beta(2, 5, 200).tolist(), rng.beta(5, 2, 300).tolist()
     found = features.compare({"pca": low, "lib": high}, points=401)
@@ -36,13 +36,13 @@ def test_bases_are_compared():
     assert found.p_value["pca", "lib"] < 1e-10
 
 
-def test_equal_shares_have_a_density_too():
+def test_equal_shares_have_a_density_too() -> None:
     found = features.compare({"lib": [0.5, 0.5], "pca": [1.0]}, points=1001)
     for density in found.density.values():
         assert np.trapezoid(density, found.grid) == pytest.approx(1, abs=1e-3)
 
 
-def test_bad_input_is_refused():
+def test_bad_input_is_refused() -> None:
     with pytest.raises(interbasis.InterbasisError, match="at least one feature"):
         features.monosemantic(labels(1.0), top=0)
     with pytest.raises(interbasis.InterbasisError, match="at least one share"):

@@ -1,10 +1,15 @@
 """Logits as features: vocabularies too wide for a dense identity, and logits behind a soft cap."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import interbasis
+from command_line import Cli
 from interbasis import features
 from interbasis.analysis.features.effects import direct_path
 from interbasis.analysis.stages.features import FeaturesResult
@@ -19,7 +24,7 @@ from tiny_models import configs, random_model, tokens  # noqa: E402
 VOCABULARY = 9000
 
 
-def saved(model, folder, vocabulary: int) -> tuple[str, str]:
+def saved(model: Any, folder: Path, vocabulary: int) -> tuple[str, str]:
     """A model and some tokens on disk, as the commands are told of them."""
     model.save_pretrained(folder / "model")
     stream = tokens(6, 8, vocabulary).numpy().astype(np.uint16)
@@ -28,7 +33,7 @@ def saved(model, folder, vocabulary: int) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def wide(tmp_path_factory, cli):
+def wide(tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> Path:
     """Two runs of a GPT-2 with 9,000 tokens whose last node layer is the logits."""
     folder = tmp_path_factory.mktemp("wide")
     torch.manual_seed(0)
@@ -40,7 +45,7 @@ def wide(tmp_path_factory, cli):
     return folder
 
 
-def test_commands_of_a_wide_vocabulary(wide, cli):
+def test_commands_of_a_wide_vocabulary(wide: Path, cli: Cli) -> None:
     assert VOCABULARY > MAX_DENSE_IDENTITY
     compared = cli("compare", wide / "lib", wide / "pca", "--json").json["layers"]["output"]
     assert [row["features"] for row in compared["summaries"]] == [VOCABULARY, VOCABULARY]
@@ -52,7 +57,7 @@ def test_commands_of_a_wide_vocabulary(wide, cli):
     assert len(before.features[0].effects.up) == 5
 
 
-def test_features_of_a_wide_vocabulary(wide):
+def test_features_of_a_wide_vocabulary(wide: Path) -> None:
     graph = load(wide / "lib")
     network = interbasis.from_hf(wide / "model", output=True)
     layer, inputs = graph.layers[-1], tokens(6, 8, VOCABULARY)
@@ -80,7 +85,7 @@ def test_features_of_a_wide_vocabulary(wide):
     assert pushed[8999].down[0].value == pytest.approx(-spread[8999].item() / VOCABULARY)
 
 
-def test_an_identity_that_is_not_stored_answers_like_one_that_is():
+def test_an_identity_that_is_not_stored_answers_like_one_that_is() -> None:
     network, inputs = interbasis.from_hf(random_model("gpt2"), output=True), tokens(5, 6)
     layer = interbasis.build(network, inputs, edge_method=None).graph.layers[-1]
     eye = torch.eye(layer.width, dtype=torch.float64)
@@ -97,7 +102,7 @@ def test_an_identity_that_is_not_stored_answers_like_one_that_is():
         assert ask(layer) == ask(dense)
 
 
-def capped(name: str):
+def capped(name: str) -> nn.Module:
     """A tiny Gemma whose logits reach well into the bend of the cap."""
     config = configs()[name]
     config.final_logit_softcapping = 0.5
@@ -109,7 +114,7 @@ def capped(name: str):
 
 @pytest.mark.parametrize("output", [False, True])
 @pytest.mark.parametrize("name", ["gemma2", "gemma3"])
-def test_direct_effects_go_through_the_soft_cap(name, output):
+def test_direct_effects_go_through_the_soft_cap(name: str, output: bool) -> None:
     """The derivative, by autograd, of the model's own head at the mean that the basis was fitted to."""
     model, inputs = capped(name), tokens(5, 6)
     network = interbasis.from_hf(model, output=output)
@@ -142,7 +147,7 @@ def test_direct_effects_go_through_the_soft_cap(name, output):
         assert relative_error(direct_path(network, logits).T, own) <= 1e-12
 
 
-def test_features_of_a_run_behind_a_soft_cap(tmp_path, cli):
+def test_features_of_a_run_behind_a_soft_cap(tmp_path: Path, cli: Cli) -> None:
     model, data = saved(capped("gemma2").float(), tmp_path, 23)
     assert cli("build", model, "--data", data, "--out", tmp_path / "run").code == 0
     assert cli("features", tmp_path / "run", "--top", 2).code == 0

@@ -1,19 +1,22 @@
 """Positions, idle features, histograms and direct effects, each against its plain definition."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import interbasis
-from cases import mlp, modular_addition, normal
+from cases import Case, mlp, modular_addition, normal
 from interbasis import features
 from interbasis.analysis.features import activations
 from interbasis.analysis.features.effects import direct_path
 from interbasis.analysis.features.histograms import HistogramSums
+from interbasis.graph.interaction_graph import InteractionGraph
 
 
-def test_positional_features(monkeypatch):
+def test_positional_features(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(activations, "CHUNK_BYTES", 700)
     n, T = 50, 6
     noise = normal(n, T)
@@ -30,7 +33,7 @@ def test_positional_features(monkeypatch):
     assert found.adjusted_explained.tolist()[3] == pytest.approx(adjusted.item(), rel=1e-12)
 
 
-def test_few_sequences_are_not_explained_by_their_positions():
+def test_few_sequences_are_not_explained_by_their_positions() -> None:
     for n in (1, 2, 3):
         noise = normal(n, 400, 5)
         shares = features.positions(lambda inputs: inputs, noise).adjusted_explained
@@ -38,12 +41,12 @@ def test_few_sequences_are_not_explained_by_their_positions():
 
 
 @pytest.fixture(scope="module")
-def small():
+def small() -> tuple[Case, InteractionGraph]:
     case = mlp(nn.ReLU())
     return case, interbasis.build(case.network, case.inputs).graph
 
 
-def test_features_without_outgoing_edges(small):
+def test_features_without_outgoing_edges(small: tuple[Case, InteractionGraph]) -> None:
     _, graph = small
     edges = [matrix.clone() for matrix in graph.edges]
     edges[1][:, 2] = 0.01 * edges[1][1:, 1:].max()  # feature 2 of the second layer is used no more
@@ -63,7 +66,7 @@ def test_features_without_outgoing_edges(small):
             assert (j in one.features) == bool(reached and not used)
 
 
-def test_idle_features_by_absolute_thresholds(small):
+def test_idle_features_by_absolute_thresholds(small: tuple[Case, InteractionGraph]) -> None:
     _, graph = small
     assert all(one.count == 0 for one in features.idle(graph, thresholds=[0, 0, 0]))
     everything = features.idle(graph, thresholds=[0, 1e9, 1e9])
@@ -76,14 +79,16 @@ def test_idle_features_by_absolute_thresholds(small):
 
 
 @pytest.mark.parametrize(("basis", "before_mlp", "before_unembedding"), [("lib", 0, 0), ("pca", 7, 7)])
-def test_the_papers_idle_features(paper_graph, basis, before_mlp, before_unembedding):
+def test_the_papers_idle_features(
+    paper_graph: Callable[..., "InteractionGraph"], basis: str, before_mlp: int, before_unembedding: int
+) -> None:
     """M5, seed 0: PCA has features that nothing uses, LIB has not; as in the stored graphs."""
     found = features.idle(paper_graph(basis, 0))
     assert [one.count for one in found] == [before_mlp, before_unembedding]
 
 
 @pytest.mark.parametrize("chunk", [10**6, 2000])
-def test_histograms_count_every_value(monkeypatch, chunk):
+def test_histograms_count_every_value(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr(activations, "CHUNK_BYTES", chunk)
     growing = torch.linspace(0.01, 50, 500, dtype=torch.float64) * normal(500, seed=3)
     values = torch.stack([normal(500), growing, torch.full((500,), 1.0), torch.zeros(500)], dim=1)
@@ -100,7 +105,7 @@ def test_histograms_count_every_value(monkeypatch, chunk):
             assert len(found.counts) > 32
 
 
-def test_direct_effects_of_the_layer_before_the_output(small):
+def test_direct_effects_of_the_layer_before_the_output(small: tuple[Case, InteractionGraph]) -> None:
     case, graph = small
     layer = graph.layers[2]
     weight = case.original[6].weight  # [4, 7], the last linear map
@@ -114,12 +119,12 @@ def test_direct_effects_of_the_layer_before_the_output(small):
         assert found[j].up[0].value == pytest.approx(moved[:, j].max().item(), rel=1e-10)
 
 
-def test_nothing_passes_an_mlps_core_directly(small):
+def test_nothing_passes_an_mlps_core_directly(small: tuple[Case, InteractionGraph]) -> None:
     case, graph = small
     assert set(features.direct_effects(case.network, graph.layers[0])[1:]) == {None}
 
 
-def test_the_direct_path_of_a_transformer_is_its_residual_stream():
+def test_the_direct_path_of_a_transformer_is_its_residual_stream() -> None:
     case = modular_addition()
     layers = interbasis.build(case.network, case.inputs, edge_method=None).graph.layers
     expected = case.weights["unembed.W_U"].T @ layers[1].inverse[1:]  # [outputs, features]

@@ -4,20 +4,24 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import adjusted_mutual_info_score
+from torch import Tensor
 
 import interbasis
 from interbasis.analysis.modules.modules import NO_MODULE, find_modules, leiden, modularity
 from interbasis.analysis.modules.vertex_cuts import vertex_cuts
 from interbasis.analysis.modules.weighted_graph import WeightedGraph
+from interbasis.graph.interaction_graph import InteractionGraph
 
 
 def graph_of(edges: list[torch.Tensor]) -> interbasis.InteractionGraph:
@@ -31,7 +35,9 @@ def graph_of(edges: list[torch.Tensor]) -> interbasis.InteractionGraph:
     return replace(built, edges=edges)
 
 
-def planted(blocks: int = 4, per_layer: int = 6, layers: int = 4, noise: float = 0.15, seed: int = 0):
+def planted(
+    blocks: int = 4, per_layer: int = 6, layers: int = 4, noise: float = 0.15, seed: int = 0
+) -> tuple[InteractionGraph, Tensor]:
     """Strong edges within blocks, weaker ones anywhere; the block of every feature."""
     generator = torch.Generator().manual_seed(seed)
     block = torch.arange(blocks).repeat_interleave(per_layer)
@@ -49,7 +55,7 @@ def planted(blocks: int = 4, per_layer: int = 6, layers: int = 4, noise: float =
     return graph_of(edges), block
 
 
-def test_planted_modules_are_recovered():
+def test_planted_modules_are_recovered() -> None:
     graph, block = planted()
     found = find_modules(graph, [0.2] * 3)
     for assignment in found.assignment:
@@ -62,7 +68,7 @@ def test_planted_modules_are_recovered():
     assert {r: a for r, _, a in found.agreement_over_resolutions}[1.0] == pytest.approx(1)
 
 
-def test_a_network_with_planted_blocks_through_the_whole_chain():
+def test_a_network_with_planted_blocks_through_the_whole_chain() -> None:
     """Two different blocks and noise weights between them, built and grouped."""
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.ReLU(), torch.nn.Linear(12, 6)).double()
@@ -78,7 +84,7 @@ def test_a_network_with_planted_blocks_through_the_whole_chain():
         assert adjusted_mutual_info_score(np.arange(size) < size // 2, assignment[1:]) >= 0.95
 
 
-def test_modularity_is_networkx_s():
+def test_modularity_is_networkx_s() -> None:
     graph, _ = planted(blocks=3, per_layer=3, layers=3)
     weighted = WeightedGraph.from_graph(graph, [0.2] * 2)
     labels = leiden(weighted, 1.0, 0)
@@ -91,14 +97,14 @@ def test_modularity_is_networkx_s():
         assert modularity(weighted, labels, resolution) == pytest.approx(expected, abs=1e-12)
 
 
-def test_edges_weigh_the_logarithm_above_epsilon_without_the_constant():
+def test_edges_weigh_the_logarithm_above_epsilon_without_the_constant() -> None:
     edges = torch.tensor([[9.0, 9, 9], [9, 2, 0.5], [9, 8, 1]])
     weighted = WeightedGraph.from_graph(graph_of([edges]), [1.0])
     found = dict(zip(zip(weighted.sources, weighted.targets, strict=True), weighted.weights, strict=True))
     assert found == pytest.approx({(1, 4): np.log(2), (1, 5): np.log(8)})
 
 
-def test_rewired_graphs_keep_degrees_and_strengths():
+def test_rewired_graphs_keep_degrees_and_strengths() -> None:
     graph, _ = planted(seed=3)
     weighted = WeightedGraph.from_graph(graph, [0.2] * 3)
     other = weighted.rewire(np.random.default_rng(0))
@@ -106,15 +112,15 @@ def test_rewired_graphs_keep_degrees_and_strengths():
     for k in range(3):
         here = weighted.sections == k
         for side in ("sources", "targets"):
-            degrees = [np.bincount(getattr(g, side)[here]) for g in (weighted, other)]
-            assert np.array_equal(*degrees)
+            one, two = (np.bincount(getattr(g, side)[here]) for g in (weighted, other))
+            assert np.array_equal(one, two)
         pairs = set(zip(other.sources[here].tolist(), other.targets[here].tolist(), strict=True))
         assert len(pairs) == here.sum()  # no edge twice
     strengths = [np.bincount(g.sources, g.weights) for g in (weighted, other)]
     assert strengths[0] == pytest.approx(strengths[1])
 
 
-def test_shuffled_graphs_are_not_called_modular():
+def test_shuffled_graphs_are_not_called_modular() -> None:
     graph, _ = planted(blocks=3, per_layer=4, layers=3, noise=0.4)
     whole = WeightedGraph.from_graph(graph, [0.2] * 2)
     generator = np.random.default_rng(7)
@@ -133,13 +139,13 @@ def test_shuffled_graphs_are_not_called_modular():
     assert below >= 18
 
 
-def partition() -> list:
+def partition() -> list[Any]:
     graph, _ = planted(noise=0.5, seed=5)
     found = find_modules(graph, [0.3] * 3, seed=11, seeds=0, null_graphs=3)
     return [[layer.tolist() for layer in found.assignment], list(found.null.modularities)]
 
 
-def test_two_processes_find_the_same():
+def test_two_processes_find_the_same() -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     code = "import json, test_modules; print(json.dumps(test_modules.partition()))"
     command = [sys.executable, "-c", code]
@@ -147,7 +153,7 @@ def test_two_processes_find_the_same():
     assert json.loads(other) == partition()
 
 
-def test_leidenalg_agrees():
+def test_leidenalg_agrees() -> None:
     pytest.importorskip("leidenalg")
     graph, _ = planted()
     found = find_modules(graph, [0.2] * 3, seeds=0, null_graphs=0, cross_check=True)
@@ -156,7 +162,7 @@ def test_leidenalg_agrees():
     assert agreement >= 0.95
 
 
-def test_vertex_cuts_are_minimal():
+def test_vertex_cuts_are_minimal() -> None:
     """Two stars that meet in two features of the middle layer."""
     first, second = torch.full((8, 7), 0.1), torch.full((7, 8), 0.1)
     first[1:4, 1:4] = 5
@@ -171,7 +177,7 @@ def test_vertex_cuts_are_minimal():
     assert cut.features == (("linear.1", 3),)
 
 
-def test_vertex_cuts_are_networkx_s():
+def test_vertex_cuts_are_networkx_s() -> None:
     graph, _ = planted(blocks=3, per_layer=4, layers=3, noise=0.2, seed=1)
     found = find_modules(graph, [0.2] * 2, seeds=0, null_graphs=0, resolutions=())
     weighted, labels = WeightedGraph.from_graph(graph, found.epsilons), np.concatenate(found.assignment)
@@ -197,14 +203,15 @@ def test_vertex_cuts_are_networkx_s():
         assert len(cut.features) == size > 0
 
 
-def test_bad_requests_get_a_sentence():
+def test_bad_requests_get_a_sentence() -> None:
     graph, _ = planted(layers=2)
-    for call, reason in (
+    calls: tuple[tuple[Callable[[], object], str], ...] = (
         (lambda: find_modules(graph, [1.0, 2.0]), "each of the 1 sections"),
         (lambda: find_modules(graph, [0.0]), "above 0"),
         (lambda: find_modules(graph, [1e9]), "nothing to group"),
         (lambda: find_modules(graph, [0.2], resolution=0), "expected a resolution above 0"),
         (lambda: find_modules(replace(graph, edges=[])), "no edges"),
-    ):
+    )
+    for call, reason in calls:
         with pytest.raises(interbasis.InterbasisError, match=reason):
             call()

@@ -1,5 +1,7 @@
 """Influence, scores and pruning against the same rules on a dense matrix of all nodes."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -11,7 +13,7 @@ from traced_models import ALL, traced
 class DenseGraph:
     """A trace as one matrix, with influence, scores and pruning as attribution graphs define them."""
 
-    def __init__(self, trace: Trace):
+    def __init__(self, trace: Trace) -> None:
         self.tokens = {node.name for node in trace.nodes if node.layer == trace.layers[0].name}
         self.errors = {error.name for error in trace.errors}
         self.names = [TARGET, *(node.name for node in trace.nodes), *(error.name for error in trace.errors)]
@@ -63,11 +65,12 @@ class DenseGraph:
         return {(self.names[source], self.names[target]) for target, source in edges.nonzero().tolist()}
 
 
-def test_influence_and_scores_are_those_of_a_dense_matrix():
+def test_influence_and_scores_are_those_of_a_dense_matrix() -> None:
     trace = traced("gpt2", method="gradient", **ALL)
     dense = DenseGraph(trace)
     influence = dict(zip(dense.names, dense.influence(dense.A).tolist(), strict=True))
     assert len(trace.errors) > 5
+    one: Any
     for one in (*trace.nodes, *trace.errors):
         assert one.influence == pytest.approx(influence[one.name], abs=1e-10)
     assert sum(token.influence for token in trace.tokens) + trace.scores.error_share == pytest.approx(1)
@@ -76,7 +79,7 @@ def test_influence_and_scores_are_those_of_a_dense_matrix():
 
 @pytest.mark.parametrize("name", ["gpt2", "modadd"])
 @pytest.mark.parametrize("thresholds", [(0.8, 0.98), (0.9, 0.9)])
-def test_pruning_is_that_of_a_dense_matrix(name, thresholds):
+def test_pruning_is_that_of_a_dense_matrix(name: str, thresholds: tuple[float, float]) -> None:
     node, edge = thresholds
     whole = traced(name, method="gradient", **ALL)
     pruned = traced(name, method="gradient", max_nodes=10**6, node_threshold=node, edge_threshold=edge)

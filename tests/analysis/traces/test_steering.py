@@ -1,16 +1,20 @@
 """Steering in models of every kind, against the feature changed by hand in the activations."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import interbasis
 from cases import CASES
 from interbasis.analysis.traces.steering import Steering
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.network.network import Network
 from tiny_models import random_model, tokens
 
 
-def convolutional():
+def convolutional() -> tuple[Network, Tensor]:
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(),
@@ -20,7 +24,7 @@ def convolutional():
     return interbasis.from_torch(model, inputs[:2]), inputs
 
 
-def vision_transformer():
+def vision_transformer() -> tuple[Network, Tensor]:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
@@ -29,7 +33,7 @@ def vision_transformer():
     return interbasis.from_hf(model).double(), torch.randn(12, 3, 8, 8).double()
 
 
-MODELS = {
+MODELS: dict[str, Callable[[], tuple[Network, Tensor]]] = {
     "convolutional": convolutional,
     "vision transformer": vision_transformer,
     "language model": lambda: (interbasis.from_hf(random_model("gpt2")).double(), tokens(12, 6)),
@@ -38,7 +42,7 @@ MODELS = {
 }
 
 
-def by_hand(network, basis, inputs, by: float, start: int) -> torch.Tensor:
+def by_hand(network: Network, basis: LayerBasis, inputs: Tensor, by: float, start: int) -> torch.Tensor:
     """The outputs with the feature changed at the layer's positions from ``start`` on."""
     k = network.layers.index(basis.name)
     f = network.activations(inputs)[k]
@@ -49,7 +53,7 @@ def by_hand(network, basis, inputs, by: float, start: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_all_positions_are_changed(name):
+def test_all_positions_are_changed(name: str) -> None:
     network, inputs = MODELS[name]()
     graph = interbasis.build(network, inputs, dtype="float64", edge_method=None).graph
     for basis in graph.layers[:-1]:
@@ -58,7 +62,7 @@ def test_all_positions_are_changed(name):
 
 
 @pytest.mark.parametrize("name", ["convolutional", "vision transformer", "language model"])
-def test_positions_are_changed_from_the_first_that_is_asked_for(name):
+def test_positions_are_changed_from_the_first_that_is_asked_for(name: str) -> None:
     network, inputs = MODELS[name]()
     graph = interbasis.build(network, inputs, dtype="float64", edge_method=None).graph
     for basis in graph.layers[:-1:3]:
@@ -66,7 +70,7 @@ def test_positions_are_changed_from_the_first_that_is_asked_for(name):
         assert torch.allclose(after, by_hand(network, basis, inputs[:3], 2.0, 4), atol=1e-12), basis.name
 
 
-def test_layers_of_the_last_position_have_the_last_of_the_inputs():
+def test_layers_of_the_last_position_have_the_last_of_the_inputs() -> None:
     network, inputs = MODELS["modular addition"]()
     graph = interbasis.build(network, inputs, edge_method=None).graph
     layers = [basis for basis in graph.layers[:-1] if basis.features > 1]
@@ -88,7 +92,7 @@ def test_layers_of_the_last_position_have_the_last_of_the_inputs():
             assert torch.equal(after, before)
 
 
-def test_a_position_that_a_picture_does_not_have_is_refused():
+def test_a_position_that_a_picture_does_not_have_is_refused() -> None:
     for name, basis_at, first in (("convolutional", 2, 9), ("vision transformer", 0, 5), ("rows", 0, 1)):
         network, inputs = MODELS[name]()
         basis = interbasis.build(network, inputs, edge_method=None).graph.layers[basis_at]
@@ -96,7 +100,7 @@ def test_a_position_that_a_picture_does_not_have_is_refused():
             Steering.from_basis(network, basis, 1, 2.0, first).outputs(inputs[:2])
 
 
-def test_a_run_of_a_convolutional_net_is_steered_at_every_pixel():
+def test_a_run_of_a_convolutional_net_is_steered_at_every_pixel() -> None:
     network, inputs = convolutional()
     graph = interbasis.build(network, inputs, edge_method=None).graph
     basis = graph.layers[1]

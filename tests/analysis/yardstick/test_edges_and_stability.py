@@ -1,6 +1,7 @@
 """The rows edges and stability, on networks where the answers are known."""
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -26,7 +27,9 @@ def classifier() -> tuple[interbasis.Network, Tensor, Tensor]:
     return interbasis.from_torch(module), inputs, module(3 * inputs).argmax(-1)
 
 
-def test_edges_are_those_of_an_ablation(classifier, tmp_path):
+def test_edges_are_those_of_an_ablation(
+    classifier: tuple[interbasis.Network, Tensor, Tensor], tmp_path: Path
+) -> None:
     network, inputs, labels = classifier
     result = yardstick(
         network, (inputs, labels), methods=("lib", "slicing"), rows=("edges", "learnt"), edge_tests=60,
@@ -52,11 +55,11 @@ def test_edges_are_those_of_an_ablation(classifier, tmp_path):
     ) == result  # fmt: skip
 
 
-def test_labels_drawn_from_the_outputs_measure_the_divergence():
+def test_labels_drawn_from_the_outputs_measure_the_divergence() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(5, 6), nn.GELU(), nn.Linear(6, 3)).double()
     with torch.no_grad():
-        module[2].weight *= 8
+        module[2].weight.mul_(8)
     network, inputs = interbasis.from_torch(module), normal(4000, 5, seed=1)
     data = own_labels(network, Batches((inputs, module(inputs).argmax(-1))), seed=0)
     graph = interbasis.build(network, inputs[:200]).graph
@@ -72,7 +75,7 @@ def test_labels_drawn_from_the_outputs_measure_the_divergence():
     assert abs(rise.mean().item() - divergence) < 4 * error
 
 
-def test_agreement_of_known_moments():
+def test_agreement_of_known_moments() -> None:
     a, noise = normal(4000, 3, seed=1), normal(4000, 3, seed=2)
     turn = torch.linalg.qr(normal(3, 3, seed=3)).Q
     for b, subspace, matched in ((a[:, [2, 0, 1]] * -7, 1, 1), (a @ turn, 1, None), (noise, 0, 0)):
@@ -82,7 +85,7 @@ def test_agreement_of_known_moments():
         assert found[1] == pytest.approx(matched, abs=0.05) if matched is not None else found[1] < 0.99
 
 
-def test_stability_over_halves_and_seeds(classifier):
+def test_stability_over_halves_and_seeds(classifier: tuple[interbasis.Network, Tensor, Tensor]) -> None:
     """A copy with permuted hidden neurons has the same features; another network has not."""
     network, inputs, labels = classifier
     torch.manual_seed(0)

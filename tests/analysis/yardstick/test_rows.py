@@ -25,7 +25,7 @@ def plan(*kept: int) -> RankPlan:
     return RankPlan((CodedPlace("x", 0, slice(1, 9)),), kept, ())
 
 
-def test_default_ranks_are_the_first_few_and_eighths():
+def test_default_ranks_are_the_first_few_and_eighths() -> None:
     place = CodedPlace("x", 0, slice(1, 65))
     default = RankPlan.from_request([place], YardstickRequest())
     assert default.kept == (0, 1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64)
@@ -33,7 +33,7 @@ def test_default_ranks_are_the_first_few_and_eighths():
     assert (asked.kept, asked.removed) == ((0, 16, 64), (3,))
 
 
-def test_areas_are_those_of_a_picture():
+def test_areas_are_those_of_a_picture() -> None:
     rises = torch.tensor([[4.0, 0.0, 0.0], [4.0, 2.0, 0.0], [4.0, 4.0, 0.0]], dtype=torch.float64)
     assert area(plan(0, 4, 8), rises).tolist() == [0.75, 0.5, 0.25]
     worse = rises.clone()
@@ -41,7 +41,7 @@ def test_areas_are_those_of_a_picture():
     assert (area(plan(0, 4, 8), worse, rises) < area(plan(0, 4, 8), rises)).all()
 
 
-def test_ranks_lie_where_the_rise_crosses_the_tolerance():
+def test_ranks_lie_where_the_rise_crosses_the_tolerance() -> None:
     rises = torch.tensor(
         [[4.0, 0.3, 0.1, 0.0], [0.05] * 4, [4.0, 3.0, 2.0, 1.0], [4.0, 0.0, 0.3, 0.0]], dtype=torch.float64
     )
@@ -51,13 +51,13 @@ def test_ranks_lie_where_the_rise_crosses_the_tolerance():
     assert ranks[3] == pytest.approx(4 + 4 / 3)  # not at 2, since it rises again
 
 
-def test_rank_correlation_is_spearman_s():
+def test_rank_correlation_is_spearman_s() -> None:
     rows, other = normal(3, 40, seed=1).round(decimals=1), normal(40, seed=2).round(decimals=1)
     expected = [spearmanr(row, other).statistic for row in rows]
     assert spearman(rows, other).tolist() == pytest.approx(expected, rel=1e-12)
 
 
-def test_losses_and_divergences_are_those_of_torch():
+def test_losses_and_divergences_are_those_of_torch() -> None:
     case = mlp(nn.GELU())
     network, x = case.network, case.inputs
     labels = torch.arange(len(x)) % 4
@@ -83,7 +83,7 @@ def test_losses_and_divergences_are_those_of_torch():
     assert relative_error(measured.metric_errors[0], ((error @ metric) * error).sum(1).mean()) < EXACT
 
 
-def test_tokens_that_do_not_count_stay_as_they_are():
+def test_tokens_that_do_not_count_stay_as_they_are() -> None:
     pytest.importorskip("transformers")
     from tiny_models import random_model, tokens
 
@@ -107,7 +107,7 @@ def test_tokens_that_do_not_count_stay_as_they_are():
 
 
 @pytest.mark.parametrize("activation", [nn.Identity(), nn.GELU()])
-def test_the_mean_of_a_jacobian_is_that_of_automatic_differentiation(activation):
+def test_the_mean_of_a_jacobian_is_that_of_automatic_differentiation(activation: nn.Module) -> None:
     case = mlp(activation)
     network = case.network
     layers = interbasis.build(network, case.inputs, edge_method=None, progress=False).layers

@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 
 import interbasis
 from cases import normal
+from command_line import Cli
 from compute.torchrun import ended, torchrun
 from interbasis import InterbasisError
 from interbasis.analysis.yardstick import store
@@ -35,7 +38,7 @@ def made() -> tuple[Network, Tensor, Tensor]:
     with torch.no_grad():
         module[0].weight *= 20 / spread**2
         module[0].weight[:, :-USED] *= 0.01
-        module[2].weight *= 4
+        module[2].weight.mul_(4)
     return interbasis.from_torch(module), inputs, module(inputs).argmax(-1)
 
 
@@ -44,13 +47,13 @@ class Cheating:
 
     name = "cheating"
 
-    def __init__(self, inputs: Tensor, labels: Tensor):
+    def __init__(self, inputs: Tensor, labels: Tensor) -> None:
         self.inputs, self.labels = inputs, labels
 
     @torch.no_grad()
     def fit(self, inputs: MethodInputs) -> Codes:
         network, layer = inputs.network, inputs.network.layers[0]
-        code = BasisMethod("lib").fit(inputs)[layer]
+        code: Any = BasisMethod("lib").fit(inputs)[layer]
         f = network.activations_at(0, self.inputs)
 
         def loss(kept: list[int]) -> float:
@@ -66,7 +69,9 @@ class Cheating:
         return {layer: replace(code, encoder=code.encoder[order], decoder=code.decoder[:, order])}
 
 
-def test_a_method_that_sees_the_test_loss_wins_and_a_random_one_loses(made):
+def test_a_method_that_sees_the_test_loss_wins_and_a_random_one_loses(
+    made: tuple[Network, Tensor, Tensor],
+) -> None:
     network, inputs, labels = made
     layer = network.layers[0]
     fit, test = inputs[:200], (inputs[200:], labels[200:])
@@ -84,7 +89,7 @@ def test_a_method_that_sees_the_test_loss_wins_and_a_random_one_loses(made):
     assert curves["cheating"].area.low > curves["random"].area.high
 
 
-def test_a_curve_begins_at_the_mean_and_ends_untouched(made):
+def test_a_curve_begins_at_the_mean_and_ends_untouched(made: tuple[Network, Tensor, Tensor]) -> None:
     network, inputs, labels = made
     result = yardstick(network, (inputs, labels), methods=["pca", "lib", "neuron"])
     for curve in result.curves:
@@ -101,7 +106,9 @@ def test_a_curve_begins_at_the_mean_and_ends_untouched(made):
     assert result.curve("pca").area_advantage is None
 
 
-def test_a_network_that_learnt_nothing_is_measured_against_itself(made):
+def test_a_network_that_learnt_nothing_is_measured_against_itself(
+    made: tuple[Network, Tensor, Tensor],
+) -> None:
     network, inputs, labels = made
     result = yardstick(
         network, (inputs, labels), methods=["lib", "pca"], rows=["rank", "learnt"], together=False
@@ -119,7 +126,7 @@ def test_a_network_that_learnt_nothing_is_measured_against_itself(made):
     assert all(row.area.low > 0 for row in first)  # few coordinates decide, which scrambling undoes
 
 
-def test_lib_s_prediction_is_lambda_on_the_data_of_the_fit(made):
+def test_lib_s_prediction_is_lambda_on_the_data_of_the_fit(made: tuple[Network, Tensor, Tensor]) -> None:
     network, inputs, labels = made
     layer = network.layers[0]
     result = yardstick(
@@ -141,7 +148,7 @@ def test_lib_s_prediction_is_lambda_on_the_data_of_the_fit(made):
     assert [row.source for row in result.mean_jacobians] == network.layers[:-1]
 
 
-def test_only_chosen_samples_are_dropped_one_by_one(made):
+def test_only_chosen_samples_are_dropped_one_by_one(made: tuple[Network, Tensor, Tensor]) -> None:
     network, inputs, labels = made
     both = [
         yardstick(
@@ -153,7 +160,7 @@ def test_only_chosen_samples_are_dropped_one_by_one(made):
     assert both[0].directions == both[1].directions
 
 
-def test_methods_share_statistics_and_are_fitted_as_alone(made):
+def test_methods_share_statistics_and_are_fitted_as_alone(made: tuple[Network, Tensor, Tensor]) -> None:
     network, inputs, labels = made
     passes: list[str] = []
 
@@ -174,7 +181,9 @@ class StopError(Exception):
     """Ends a call from within its progress."""
 
 
-def test_an_interrupted_call_resumes_with_the_same_result(made, tmp_path):
+def test_an_interrupted_call_resumes_with_the_same_result(
+    made: tuple[Network, Tensor, Tensor], tmp_path: Path
+) -> None:
     network, inputs, labels = made
     call = partial(
         interbasis.yardstick,
@@ -196,7 +205,7 @@ def test_an_interrupted_call_resumes_with_the_same_result(made, tmp_path):
     stored = sorted(file.name for file in (tmp_path / ".resume" / "yardstick").glob("trained.rank.*"))
     assert len(stored) == 3
     before = {file.name: file.stat().st_mtime_ns for file in (tmp_path / ".resume" / "yardstick").iterdir()}
-    with pytest.raises(InterbasisError, match="unfinished yardstick that was begun with seed = 0, not 1"):
+    with pytest.raises(InterbasisError, match=r"unfinished yardstick.*seed = 0, not 1"):
         call(folder=tmp_path, progress=False, seed=1)
     assert {f.name: f.stat().st_mtime_ns for f in (tmp_path / ".resume" / "yardstick").iterdir()} == before
     resumed = call(folder=tmp_path, progress=False)
@@ -206,7 +215,7 @@ def test_an_interrupted_call_resumes_with_the_same_result(made, tmp_path):
     assert call(folder=tmp_path, progress=stop) == resumed  # there already: nothing is measured
 
 
-def test_a_result_is_read_as_it_was_written(made, tmp_path):
+def test_a_result_is_read_as_it_was_written(made: tuple[Network, Tensor, Tensor], tmp_path: Path) -> None:
     network, inputs, labels = made
     result = yardstick(network, (inputs, labels), methods=["pca"], folder=tmp_path)
     read = store.load(tmp_path)
@@ -227,12 +236,12 @@ def test_a_result_is_read_as_it_was_written(made, tmp_path):
         store.load(tmp_path)
     file.write_text(text)
     (tmp_path / "yardstick.safetensors").write_bytes(b"")
-    with pytest.raises(InterbasisError, match=r"does not belong to yardstick.json"):
+    with pytest.raises(InterbasisError, match=r"not belong to yardstick\.json"):
         store.load(tmp_path)
     assert store.load(tmp_path / "nowhere") is None
 
 
-def test_a_language_model_is_measured_on_the_next_token():
+def test_a_language_model_is_measured_on_the_next_token() -> None:
     pytest.importorskip("transformers")
     from tiny_models import random_model, tokens
 
@@ -251,18 +260,18 @@ def test_a_language_model_is_measured_on_the_next_token():
     assert 0 < result.replaced_share["ln1.0"] <= 1
 
 
-def test_bad_input_is_refused_in_a_sentence(made):
+def test_bad_input_is_refused_in_a_sentence(made: tuple[Network, Tensor, Tensor]) -> None:
     network, inputs, labels = made
     with pytest.raises(InterbasisError, match="labels are required"):
         yardstick(network, inputs)
     with pytest.raises(InterbasisError, match="expected rows of rank, learnt"):
         yardstick(network, (inputs, labels), rows=["sparsity"])
-    with pytest.raises(InterbasisError, match="expected an interbasis Network, received Linear"):
-        yardstick(nn.Linear(2, 2), inputs)
+    with pytest.raises(InterbasisError, match="interbasis Network, received Linear"):
+        yardstick(nn.Linear(2, 2), inputs)  # type: ignore[arg-type]
     assert BasisMethod("lib").name == "lib"
 
 
-def test_the_command_prints_what_it_stores(cli, small_addition, tmp_path):
+def test_the_command_prints_what_it_stores(cli: Cli, small_addition: Path, tmp_path: Path) -> None:
     arguments = [
         "yardstick", f"modadd:{small_addition}", "--methods", "lib,pca,random", "--layers", "mlp_in.0",
         "--rows", "rank,learnt,directions,mean-jacobian", "--out", tmp_path,
@@ -284,7 +293,7 @@ def test_the_command_prints_what_it_stores(cli, small_addition, tmp_path):
     )  # fmt: skip
 
 
-def test_two_processes_give_the_result_of_one(cli, small_addition, tmp_path):
+def test_two_processes_give_the_result_of_one(cli: Cli, small_addition: Path, tmp_path: Path) -> None:
     arguments = [
         "yardstick", f"modadd:{small_addition}", "--methods", "lib,pca,neuron", "--rows", "rank,directions",
         "--quiet", "--out",
@@ -300,7 +309,7 @@ def test_two_processes_give_the_result_of_one(cli, small_addition, tmp_path):
 
 
 @pytest.mark.slow
-def test_lib_keeps_more_of_the_tinystories_model_than_pca(shared, cli):
+def test_lib_keeps_more_of_the_tinystories_model_than_pca(shared: Path, cli: Cli) -> None:
     folder = shared / "tinystories-gpt-280k"
     data = f"tokens:{folder}/tokens_{{}}.uint16,context=128,part=all,samples={{}}"
     result = YardstickResult.model_validate(
@@ -315,7 +324,9 @@ def test_lib_keeps_more_of_the_tinystories_model_than_pca(shared, cli):
     assert excess.low > 0.2  # 0.67 in the issue that asked for it
 
 
-def test_layers_alone_are_among_all_and_are_checked_before_any_work(made):
+def test_layers_alone_are_among_all_and_are_checked_before_any_work(
+    made: tuple[Network, Tensor, Tensor],
+) -> None:
     network, inputs, labels = made
 
     class Unfitted:
@@ -325,7 +336,7 @@ def test_layers_alone_are_among_all_and_are_checked_before_any_work(made):
             raise AssertionError("no work was to be done")
 
     first, second = network.layers[:2]
-    with pytest.raises(InterbasisError, match=f"among all that are measured, received {second}; add them"):
+    with pytest.raises(InterbasisError, match=f"measured, received {second}; add"):
         yardstick(network, (inputs, labels), methods=[Unfitted()], layers=[first], alone=[second])
     result = yardstick(
         network, (inputs, labels), methods=("pca",), layers=[first, second], alone=[second], ranks=(2,)

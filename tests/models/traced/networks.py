@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class ResidualBlock(nn.Module):
-    def __init__(self, i: int, o: int, stride: int = 1):
+    def __init__(self, i: int, o: int, stride: int = 1) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(i, o, 3, stride, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(o)
@@ -28,7 +28,7 @@ class ResidualBlock(nn.Module):
 class ResNet18(nn.Module):
     """The shape of ResNet-18: four stages of two blocks."""
 
-    def __init__(self, widths: tuple[int, ...] = (4, 6, 8, 10), classes: int = 5):
+    def __init__(self, widths: tuple[int, ...] = (4, 6, 8, 10), classes: int = 5) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, widths[0], 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
@@ -95,7 +95,7 @@ class UNet(nn.Module):
 class InvertedResidual(nn.Module):
     """As torchvision names its parts, so that its weights can be loaded."""
 
-    def __init__(self, i: int, o: int, stride: int, expansion: int):
+    def __init__(self, i: int, o: int, stride: int, expansion: int) -> None:
         super().__init__()
         hidden = i * expansion
         layers: list[nn.Module] = []
@@ -137,10 +137,10 @@ FULL = (
 class MobileNetV2(nn.Module):
     def __init__(
         self,
-        stages: tuple[tuple[int, int, int, int], ...] = ((1, 4, 1, 1), (3, 5, 2, 2)),
+        stages: tuple[tuple[int, ...], ...] = ((1, 4, 1, 1), (3, 5, 2, 2)),
         ends: tuple[int, int] = (6, 9),
         classes: int = 5,
-    ):
+    ) -> None:
         super().__init__()
         layers: list[nn.Module] = [convolution(3, ends[0], 3, 2)]
         before = ends[0]

@@ -1,8 +1,12 @@
 """Whole architectures: their outputs, their Jacobian Grams and edges, node layers by name."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cases import normal
 from interbasis import InterbasisError, build, from_torch
@@ -26,7 +30,7 @@ CASES = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name == "ResNet-18" else ()) for name in CASES]
 )  # its parts are those of the others, and of cifar10-conv
-def test_outputs_are_the_modules_own_and_nothing_is_general(name):
+def test_outputs_are_the_modules_own_and_nothing_is_general(name: str) -> None:
     torch.manual_seed(0)
     make, shape = CASES[name]
     module = networks.with_statistics(make())
@@ -38,7 +42,7 @@ def test_outputs_are_the_modules_own_and_nothing_is_general(name):
         assert relative_error(network(inputs[:, :3]), module(inputs[:, :3])) <= 1e-9
 
 
-def test_layers_by_name_and_general_sections_between_them():
+def test_layers_by_name_and_general_sections_between_them() -> None:
     torch.manual_seed(0)
     module = networks.with_statistics(networks.VGG())
     inputs = normal(3, 3, 12, 12)
@@ -56,7 +60,7 @@ def test_layers_by_name_and_general_sections_between_them():
     expected = [in_bases(features * kept)[..., i] for i, kept in enumerate(mask)]
     assert relative_error(ablated(in_bases, features, mask), torch.stack(expected, -1)) <= 1e-10
     assert relative_error(network(inputs), module(inputs)) <= 1e-9
-    with pytest.raises(InterbasisError, match=r"no module 'features.44'; did you mean 'features.4'"):
+    with pytest.raises(InterbasisError, match=r"no module 'features\.44'; .* 'features\.4'"):
         from_torch(module, inputs, layers=["features.44"])
 
 
@@ -65,18 +69,18 @@ class Gate(nn.Module):
         super().__init__()
         self.read, self.write = nn.Linear(4, 6), nn.Linear(6, 4)
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         return x + self.write(torch.softmax(self.read(x), -1))
 
 
-def test_a_general_section_is_named_with_its_line_and_is_exact():
+def test_a_general_section_is_named_with_its_line_and_is_exact() -> None:
     torch.manual_seed(0)
     module, inputs = Gate().double(), normal(5, 4)
     network = from_torch(module, inputs)
-    section = next(section for section in network.sections if isinstance(section.core, General))
+    section: Any = next(section for section in network.sections if isinstance(section.core, General))
     assert "test_architectures.py" in section.core.name
     assert "softmax" in section.core.name
-    with pytest.raises(InterbasisError, match=r"softmax .* has no closed form; pass general=True"):
+    with pytest.raises(InterbasisError, match=r"softmax .* no closed form.*general=True"):
         from_torch(module, inputs, general=False)
     _check_gram(section, network.activations(inputs)[network.sections.index(section)])
 
@@ -95,7 +99,7 @@ def _check_gram(section: Section, f: torch.Tensor) -> None:
     assert section(torch.zeros_like(f)).abs().max() <= 1e-12
 
 
-def test_a_graph_is_built_of_a_traced_network():
+def test_a_graph_is_built_of_a_traced_network() -> None:
     torch.manual_seed(0)
     module = networks.with_statistics(networks.UNet())
     network = from_torch(module, normal(2, 2, 4, 4))
@@ -105,7 +109,7 @@ def test_a_graph_is_built_of_a_traced_network():
 
 
 @pytest.mark.slow
-def test_mobilenet(real_model):
+def test_mobilenet(real_model: Callable[[str], Path]) -> None:
     from safetensors.torch import load_file
 
     module = networks.MobileNetV2(networks.FULL, (32, 1280), 1000)

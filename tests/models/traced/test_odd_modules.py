@@ -1,6 +1,7 @@
 """Modules that nobody foresaw: each gives a network that is right, or one clear sentence."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,12 @@ from reference import relative_error
 class Written(nn.Module):
     """A forward as a function of the module, with the layers it needs."""
 
-    def __init__(self, forward: Callable[["Written", Tensor], Tensor], **layers: nn.Module | nn.Parameter):
+    def __getattr__(self, name: str) -> Any:
+        return super().__getattr__(name)
+
+    def __init__(
+        self, forward: Callable[["Written", Tensor], Tensor], **layers: nn.Module | nn.Parameter
+    ) -> None:
         super().__init__()
         for name, layer in layers.items():
             setattr(self, name, layer)
@@ -178,7 +184,7 @@ SLOW = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in RIGHT]
 )
-def test_right_networks(name):
+def test_right_networks(name: str) -> None:
     torch.manual_seed(0)
     module, example = RIGHT[name]()
     modes = [part.training for part in module.modules()]
@@ -231,7 +237,7 @@ def padding_mask(m: Written, x: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(h, h, h, attn_mask=(x != 0)[:, None, None])[:, 0]
 
 
-REFUSED: dict[str, tuple[Callable[[], tuple[nn.Module, object]], str]] = {
+REFUSED: dict[str, tuple[Callable[[], tuple[nn.Module, Any]], str]] = {
     "data branch": (
         lambda: (Written(data_branch, **layers()), normal(4, 6)),
         r"test_odd_modules\.py:\d+: return m\.a",
@@ -271,7 +277,7 @@ REFUSED: dict[str, tuple[Callable[[], tuple[nn.Module, object]], str]] = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in REFUSED]
 )
-def test_refusals_are_one_sentence(name):
+def test_refusals_are_one_sentence(name: str) -> None:
     made, expected = REFUSED[name]
     torch.manual_seed(0)
     module, example = made()
@@ -285,18 +291,18 @@ def several_results(m: Written, x: Tensor) -> Tensor:
     return {"logits": m.out(h), "parts": (h, None)}  # type: ignore[return-value]
 
 
-def test_one_of_several_outputs():
+def test_one_of_several_outputs() -> None:
     torch.manual_seed(0)
     module, example = Written(several_results, **layers()).double(), normal(4, 6)
     expected = module(example)
     assert relative_error(from_torch(module, example, output="logits")(example), expected["logits"]) <= 1e-12
     network = from_torch(module, example, output="parts.0")
     assert relative_error(network(example), expected["parts"][0]) <= 1e-12
-    with pytest.raises(InterbasisError, match=r"no tensor 'logit'; expected one of logits, parts\.0"):
+    with pytest.raises(InterbasisError, match=r"no tensor 'logit'; .* logits, parts\.0"):
         from_torch(module, example, output="logit")
 
 
-def test_ablated_outputs_are_arranged_as_the_modules_are():
+def test_ablated_outputs_are_arranged_as_the_modules_are() -> None:
     torch.manual_seed(0)
     module, images = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Tanh()).double(), normal(5, 2, 5, 4)
     network = from_torch(module, images)

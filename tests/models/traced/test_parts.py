@@ -18,7 +18,7 @@ from reference import jacobian_gram, relative_error
 
 
 class Function(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Tensor]):
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.function = function
         self.map = nn.Linear(6, 6)
@@ -28,7 +28,7 @@ class Function(nn.Module):
 
 
 class Attention(nn.Module):
-    def __init__(self, causal: bool):
+    def __init__(self, causal: bool) -> None:
         super().__init__()
         self.inner, self.causal = nn.MultiheadAttention(6, 2, batch_first=True), causal
 
@@ -99,7 +99,7 @@ PARTS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_parts(name):
+def test_parts(name: str) -> None:
     torch.manual_seed(0)
     make, shape = PARTS[name]
     module = with_statistics(make())
@@ -125,7 +125,7 @@ def _check_gram(section: Section, f: Tensor) -> None:
     assert relative_error(gram.matrix, expected) <= 1e-10
 
 
-def test_embeddings_are_the_prefix_and_are_named():
+def test_embeddings_are_the_prefix_and_are_named() -> None:
     module = Tokens().double()
     tokens = torch.arange(12).view(3, 4) % 7
     network = from_torch(module, tokens)

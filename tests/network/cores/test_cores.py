@@ -1,12 +1,13 @@
 """Every closed form against per-sample Jacobians and against the general path, in float64."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 from cases import (
     ACTIVATIONS,
@@ -31,7 +32,7 @@ from interbasis.network.cores import (
     ScoreBias,
     Variance,
 )
-from interbasis.network.cores.core import into_groups
+from interbasis.network.cores.core import Moments, into_groups
 from interbasis.network.network import NodeLayer, Section
 from interbasis.network.section_jacobian import DenseJacobian
 from interbasis.numerics.integration import rule
@@ -50,14 +51,18 @@ def elementwise_section(
     return Section(*nodes, skip, read, write, Elementwise(activation), last_only)
 
 
-def moments_of(section: Section, f: torch.Tensor, transform: torch.Tensor, signs=None):
+def moments_of(
+    section: Section, f: torch.Tensor, transform: torch.Tensor, signs: Tensor | None = None
+) -> Moments:
     u, outputs = f @ section.read.T, section.outputs(f)
     write = transform @ section.write
     metric = write.T @ write
     return batch_moments(section.core, u, outputs, metric, signs)
 
 
-def gram_of(section: Section, f: torch.Tensor, transform: torch.Tensor, signs=None) -> torch.Tensor:
+def gram_of(
+    section: Section, f: torch.Tensor, transform: torch.Tensor, signs: Tensor | None = None
+) -> torch.Tensor:
     moments = moments_of(section, f, transform, signs)
     outputs = f[:, section.outputs(f)].shape[:2].numel()
     gram = DenseJacobian.from_section(section, transform).gram(moments, outputs, f.shape[0] * f.shape[1])
@@ -89,7 +94,9 @@ def check(section: Section, f: torch.Tensor) -> None:
     last_only=st.booleans(),
     seed=st.integers(0, 10_000),
 )
-def test_elementwise(name, widths, positions, last_only, seed):
+def test_elementwise(
+    name: str, widths: tuple[int, int, int], positions: int, last_only: bool, seed: int
+) -> None:
     section = elementwise_section(ACTIVATIONS[name], widths, last_only, seed)
     check(section, activations(section, 5, positions, seed=seed + 3))
 
@@ -104,12 +111,14 @@ def test_elementwise(name, widths, positions, last_only, seed):
     samples=st.integers(1, 3),
     seed=st.integers(0, 10_000),
 )
-def test_attention(causal, last_only, heads, head, positions, samples, seed):
+def test_attention(
+    causal: bool, last_only: bool, heads: int, head: int, positions: int, samples: int, seed: int
+) -> None:
     section = attention_section(AttentionShape(heads, head, causal), last_only, seed)
     check(section, activations(section, samples, positions, seed=seed + 3))
 
 
-def test_attention_over_several_blocks_of_queries_and_samples(monkeypatch):
+def test_attention_over_several_blocks_of_queries_and_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     from interbasis.network.cores.attention import core, moments
 
     monkeypatch.setattr(core, "MAX_QUERIES_PER_BLOCK", 3)
@@ -138,15 +147,31 @@ def test_attention_over_several_blocks_of_queries_and_samples(monkeypatch):
     seed=st.integers(0, 10_000),
 )
 def test_attention_of_every_kind(
-    causal, last_only, heads, head, positions, turned, stretch, scale, cap, window, constants, seed
-):
+    causal: bool,
+    last_only: bool,
+    heads: tuple[int, int | None],
+    head: int,
+    positions: int,
+    turned: int,
+    stretch: float,
+    scale: float | None,
+    cap: float | None,
+    window: int | None,
+    constants: str,
+    seed: int,
+) -> None:
     """Rotary (none, partial, full), grouped keys, own scale, soft-capped scores, local windows, sinks,
     biases of scores; all mixed.
     """
     pairs = min(turned, head // 2)
     rotary = Rotary(tuple(0.9**i for i in range(pairs)), stretch) if pairs else None
     count, key_heads = heads
-    kind = {"scale": scale, "cap": cap, "rotary": rotary, "window": window if causal else None}
+    kind: dict[str, Any] = {
+        "scale": scale,
+        "cap": cap,
+        "rotary": rotary,
+        "window": window if causal else None,
+    }
     kind |= score_constants(constants, count)
     shape = AttentionShape(count, head, causal, **kind, key_heads=key_heads)
     section = attention_section(shape, last_only, seed)
@@ -156,7 +181,7 @@ def test_attention_of_every_kind(
     check_without_gradients(section, f)
 
 
-def score_constants(names: str, heads: int) -> dict:
+def score_constants(names: str, heads: int) -> dict[str, Any]:
     """Sinks and biases of an attention's shape, of those kinds that are named."""
     slopes = tuple(0.7 / (1 + h) for h in range(heads)) if "slopes" in names else ()
     table = tuple(map(tuple, normal(heads, 5, seed=8).tolist())) if "tables" in names else ()  # reaches 2
@@ -164,7 +189,7 @@ def score_constants(names: str, heads: int) -> dict:
     return {"bias": bias, "sinks": tuple(normal(heads, seed=9).tolist()) if "sinks" in names else None}
 
 
-def test_scores_with_sinks_and_biases_are_what_their_definitions_say():
+def test_scores_with_sinks_and_biases_are_what_their_definitions_say() -> None:
     """Against the softmax written out for one query and key after the other."""
     shape = AttentionShape(2, 3, **score_constants("sinks slopes tables", 2))
     section = attention_section(shape)
@@ -183,7 +208,7 @@ def test_scores_with_sinks_and_biases_are_what_their_definitions_say():
     assert relative_error(section.core(u, slice(0, 6))[0], expected.flatten(1)) <= 1e-12
 
 
-def test_sinks_and_biases_are_for_all_heads():
+def test_sinks_and_biases_are_for_all_heads() -> None:
     with pytest.raises(InterbasisError, match=r"each of the 3 heads, received \[2\]"):
         AttentionShape(3, 4, sinks=(0.1, 0.2))
 
@@ -211,9 +236,9 @@ def check_signed(section: Section, f: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("constants", ["", "sinks tables"])
 @pytest.mark.parametrize("rotary", [None, Rotary((1.0,), 1.2)])
-def test_moments_at_some_queries_add_up_to_those_at_all(rotary, constants):
+def test_moments_at_some_queries_add_up_to_those_at_all(rotary: Rotary | None, constants: str) -> None:
     constants = score_constants(constants, 2)
-    section = attention_section(AttentionShape(2, 3, window=3, rotary=rotary, **constants))
+    section: Any = attention_section(AttentionShape(2, 3, window=3, rotary=rotary, **constants))
     f = activations(section, 3, 6)
     u, metric = f @ section.read.T, normal(6, 6) @ normal(6, 6).T
     order = torch.stack([torch.randperm(6, generator=torch.Generator().manual_seed(k)) for k in range(3)])
@@ -226,7 +251,9 @@ def test_moments_at_some_queries_add_up_to_those_at_all(rotary, constants):
     assert relative_error(first.gram + second.gram, whole.gram) <= CLOSE
 
 
-def norm_section(core, inputs: int, outputs: int, last_only: bool, seed: int) -> Section:
+def norm_section(
+    core: Variance | Normalize | Gated, inputs: int, outputs: int, last_only: bool, seed: int
+) -> Section:
     """A section of random matrices around a core; the first read-out is positive, as a variance is."""
     d_in, d_out = 5, 6
     read = normal(inputs, d_in, seed=seed)
@@ -236,10 +263,11 @@ def norm_section(core, inputs: int, outputs: int, last_only: bool, seed: int) ->
     return Section(NodeLayer("in", d_in), NodeLayer("out", d_out), *matrices, core, last_only)
 
 
-def check_squares(section: Section, f: torch.Tensor) -> None:
+def check_squares(section: Any, f: torch.Tensor) -> None:
     """Σ A² in closed form is the sum over the tokens' attributions."""
     for method in ("gradient", "exact", "trapezoid"):
-        squares, sums = section.core.squares(section, rule(method, 3)), {}
+        squares = section.core.squares(section, rule(method, 3))
+        sums: dict[str, Tensor] = {}
         for some in f[:, section.outputs(f)].flatten(0, 1).split(2):
             add_sums(sums, squares.token_sums(some))
         found = squares.square(sums)
@@ -259,7 +287,7 @@ def check_exact(section: Section, f: torch.Tensor) -> None:
 @given(
     width=st.integers(1, 6), positions=st.integers(1, 3), last_only=st.booleans(), seed=st.integers(0, 999)
 )
-def test_variance(width, positions, last_only, seed):
+def test_variance(width: int, positions: int, last_only: bool, seed: int) -> None:
     section = norm_section(Variance(width), width, 1, last_only, seed)
     f = activations(section, 5, positions, seed=seed + 3)
     check(section, f)
@@ -275,7 +303,9 @@ def test_variance(width, positions, last_only, seed):
     mixed=st.booleans(),
     seed=st.integers(0, 999),
 )
-def test_normalize(width, epsilon, positions, last_only, mixed, seed):
+def test_normalize(
+    width: int, epsilon: float, positions: int, last_only: bool, mixed: bool, seed: int
+) -> None:
     section = norm_section(Normalize(epsilon), 1 + width, width, last_only, seed)
     if mixed:  # the variance in other features than one, as without isolation
         section.read[0] += 0.05 * normal(5, seed=seed)
@@ -286,7 +316,7 @@ def test_normalize(width, epsilon, positions, last_only, mixed, seed):
         check_exact(section, f)
 
 
-def test_a_negative_variance_counts_as_zero():
+def test_a_negative_variance_counts_as_zero() -> None:
     core = Normalize(0.25)
     u = torch.tensor([[[-3.0, 1.0, 2.0], [0.0, 1.0, 2.0]]]).double()
     assert torch.equal(core(u, slice(0, 2)), torch.tensor([[[2.0, 4.0], [2.0, 4.0]]]).double())
@@ -303,7 +333,7 @@ def test_a_negative_variance_counts_as_zero():
 @given(
     width=st.integers(1, 5), positions=st.integers(1, 3), last_only=st.booleans(), seed=st.integers(0, 999)
 )
-def test_gated(name, width, positions, last_only, seed):
+def test_gated(name: str, width: int, positions: int, last_only: bool, seed: int) -> None:
     section = norm_section(Gated(ACTIVATIONS[name]), 2 * width, width, last_only, seed)
     f = activations(section, 5, positions, seed=seed + 3)
     check(section, f)
@@ -312,7 +342,7 @@ def test_gated(name, width, positions, last_only, seed):
         check_exact(section, f)
 
 
-def test_gates_near_zero_and_far_from_it():
+def test_gates_near_zero_and_far_from_it() -> None:
     core = Gated(nn.SiLU())
     gates = torch.tensor([0.0, 1e-12, -1e-7, 1e-5, 9e-5, 2e-4, -25.0, 25.0]).double()
     u = torch.stack([gates, torch.full_like(gates, 1.7)], dim=-1)  # m = 1
@@ -326,7 +356,7 @@ def test_gates_near_zero_and_far_from_it():
     last_only=st.booleans(),
     seed=st.integers(0, 10_000),
 )
-def test_linear(widths, positions, last_only, seed):
+def test_linear(widths: tuple[int, int], positions: int, last_only: bool, seed: int) -> None:
     d_in, d_out = widths
     nothing = torch.zeros(0, d_in).double(), torch.zeros(d_out, 0).double()
     nodes = NodeLayer("in", d_in), NodeLayer("out", d_out)
@@ -340,7 +370,7 @@ def test_linear(widths, positions, last_only, seed):
 
 
 @pytest.mark.parametrize("sources", [1, 3])
-def test_stochastic_sources_are_unbiased_and_exact_for_one_position(sources):
+def test_stochastic_sources_are_unbiased_and_exact_for_one_position(sources: int) -> None:
     """Averaged over all sign patterns of two output positions, the estimate is the exact sum."""
     section = as_general(attention_section(AttentionShape(2, 2)))
     f, transform = activations(section, 2, 2), normal(4, 5)
@@ -361,7 +391,7 @@ KINKED_NEAR_ZERO = [nn.Hardtanh(-0.005, 0.005), nn.Softshrink(0.003)]
 
 
 @pytest.mark.parametrize("activation", [*(kind() for kind in ELEMENTWISE), *KINKED_NEAR_ZERO], ids=str)
-def test_the_secant_slope_is_the_integral(activation):
+def test_the_secant_slope_is_the_integral(activation: nn.Module) -> None:
     core = Elementwise(activation)
     u = torch.cat(
         [normal(300) * 3, torch.tensor([0.0, 1e-12, -1e-7, 1e-5, -1e-4, 0.004, 15.0, -15.0]).double()]
@@ -377,14 +407,14 @@ def test_the_secant_slope_is_the_integral(activation):
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(ACTIVATIONS) if name not in ("relu", "leaky")])
-def test_the_secant_slope_agrees_with_quadrature_to_all_digits(name):
+def test_the_secant_slope_agrees_with_quadrature_to_all_digits(name: str) -> None:
     core = Elementwise(ACTIVATIONS[name])
     u = torch.cat([normal(300) * 3, torch.tensor([0.0, 1e-12, -1e-7, 1e-5, -2e-4, 15.0, -15.0]).double()])
     fine = core.mean_slopes(u, rule("quadrature", 200))
     assert relative_error(core.mean_slopes(u, rule("exact")), fine) <= 1e-11
 
 
-def test_a_gelu_in_many_steps_is_done_in_one_and_keeps_its_name():
+def test_a_gelu_in_many_steps_is_done_in_one_and_keeps_its_name() -> None:
     activations = pytest.importorskip("transformers.activations", reason="transformers is not installed")
     theirs = activations.NewGELUActivation()
     u = torch.cat([normal(300) * 4, torch.tensor([0.0, 1e-9, -1e-9, 30.0, -30.0]).double()]).requires_grad_()
@@ -399,7 +429,7 @@ def test_a_gelu_in_many_steps_is_done_in_one_and_keeps_its_name():
     assert Elementwise(other).activation is other
 
 
-def test_the_general_core_keeps_the_definition():
+def test_the_general_core_keeps_the_definition() -> None:
     """The general path itself against per-sample Jacobians, beyond what `check` compares."""
     section = as_general(attention_section(AttentionShape(2, 3)))
     f = activations(section, 3, 4)

@@ -1,5 +1,7 @@
 """Mixtures of experts in closed form against automatic differentiation, in float64."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from cases import activations, normal
+from interbasis.base.records import Method
 from interbasis.network.cores import Elementwise, Expert, Experts, Gated, Router
 from interbasis.network.network import NodeLayer, Section
 from interbasis.numerics.integration import rule
@@ -14,7 +17,7 @@ from network.cores.test_cores import check, check_signed
 from reference import relative_error
 
 
-def experts_section(router: dict, kinds: list, before: bool = False, seed: int = 0) -> Section:
+def experts_section(router: dict[str, Any], kinds: list[Any], before: bool = False, seed: int = 0) -> Section:
     """Experts of the kinds (core, width) between layers of different widths; 3 coordinates are read."""
     d, d_in, d_out = 3, 5, 6
     scores = router["routed"] + router.pop("gates", 0)
@@ -45,8 +48,17 @@ def experts_section(router: dict, kinds: list, before: bool = False, seed: int =
     seed=st.integers(0, 10_000),
 )
 def test_experts_of_every_kind(
-    routed, chosen, shared, gated_shared, kind, normalised, groups, before, gated, seed
-):
+    routed: int,
+    chosen: int,
+    shared: int,
+    gated_shared: bool,
+    kind: str,
+    normalised: bool,
+    groups: bool,
+    before: bool,
+    gated: bool,
+    seed: int,
+) -> None:
     """Softmax or sigmoid, over the chosen or not, a bias of the choice, groups, shared experts with or
     without gates and of another width, weights before or after the expert, gated or not.
     """
@@ -64,10 +76,11 @@ def test_experts_of_every_kind(
         assert relative_error(section(f[:, :1]), section(f)[:, :1]) <= 1e-12
 
 
-def test_the_output_is_the_sum_written_out_token_by_token():
+def test_the_output_is_the_sum_written_out_token_by_token() -> None:
     section = experts_section({"routed": 4, "chosen": 2, "normalised": False}, [(Gated(nn.SiLU()), 2)] * 4)
     f = activations(section, 1, 5)
-    u, core = section.read_outs(f)[0], section.core
+    core: Any = section.core
+    u = section.read_outs(f)[0]
     for x, found in zip(u, core(u[None], slice(0, 5))[0], strict=True):
         p = (core.router.weight @ x).softmax(0)
         expected = torch.zeros(3).double()
@@ -78,12 +91,12 @@ def test_the_output_is_the_sum_written_out_token_by_token():
         assert relative_error(found, expected) <= 1e-13
 
 
-def test_tokens_whose_choice_changes_on_the_way_are_counted():
+def test_tokens_whose_choice_changes_on_the_way_are_counted() -> None:
     """A bias of the choice that wins near 0 for some tokens, and scores that keep their order."""
     router, nodes = {"routed": 3, "chosen": 1, "kind": "sigmoid"}, rule("quadrature", 8)
     for bias in ([9.0, 0.0, 0.0], [0.1, 0.0, 0.0], [0.0, 0.0, 0.0]):
         bias = torch.tensor(bias, dtype=torch.float64)
-        section = experts_section(router | {"choice_bias": bias}, [(Elementwise(nn.ReLU()), 2)] * 3)
+        section: Any = experts_section(router | {"choice_bias": bias}, [(Elementwise(nn.ReLU()), 2)] * 3)
         u = section.read_outs(activations(section, 1, 6))
         scores = u[0] @ section.core.router.weight.T
         choices = torch.stack([(a * scores).sigmoid().add(bias).argmax(1) for a in (*nodes.nodes, 1.0)])
@@ -94,7 +107,7 @@ def test_tokens_whose_choice_changes_on_the_way_are_counted():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_another_dtype(dtype):
+def test_another_dtype(dtype: torch.dtype) -> None:
     section = experts_section({"routed": 3, "chosen": 2}, [(Gated(nn.SiLU()), 2)] * 3)
     core, u = section.core.to(dtype), section.read_outs(activations(section, 2, 3)).to(dtype)
     assert {tensor.dtype for tensor in core.tensors()} == {dtype}
@@ -103,7 +116,7 @@ def test_another_dtype(dtype):
 
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("method", ["gradient", "quadrature"])
-def test_parts_of_an_edge_by_expert(before, method):
+def test_parts_of_an_edge_by_expert(before: bool, method: Method) -> None:
     """Against gradients of every expert's weighted output by itself; all of them are the attribution."""
     router = {
         "routed": 3,
@@ -113,7 +126,8 @@ def test_parts_of_an_edge_by_expert(before, method):
         "choice_bias": 0.2 * normal(3, seed=1),
     }
     section = experts_section(router, [(Gated(nn.SiLU()), 2)] * 4, before)
-    core, f, integral = section.core, activations(section, 1, 5), rule(method, 3)
+    core: Any = section.core
+    f, integral = activations(section, 1, 5), rule(method, 3)
     u, (i, j) = section.read_outs(f)[0], (1, 2)
 
     def part(u: torch.Tensor, number: int) -> torch.Tensor:

@@ -1,16 +1,19 @@
 """Group norms and instance norms in closed form against automatic differentiation, in float64."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 from cases import activations, as_general, normal
 from interbasis import build, from_torch
 from interbasis.network.cores import Counted, General, GroupNorm
 from interbasis.network.network import NodeLayer, Section
 from interbasis.numerics.integration import rule
+from interbasis.run.run import Run
 from network.cores.test_cores import check, check_signed
 from reference import edges, relative_error
 
@@ -20,9 +23,9 @@ RULE = rule("quadrature", 3)
 def group_norm_section(groups: int, size: int, last_only: bool = False, seed: int = 0) -> Section:
     d_in, d_out = 5, 6
     sizes = (d_out, d_in), (groups * size, d_in), (d_out, groups * size)
-    matrices = [normal(*shape, seed=seed + k) for k, shape in enumerate(sizes)]
+    skip, read, write = (normal(*shape, seed=seed + k) for k, shape in enumerate(sizes))
     nodes = NodeLayer("in", d_in), NodeLayer("out", d_out)
-    return Section(*nodes, *matrices, GroupNorm(groups, 0.1), last_only)
+    return Section(*nodes, skip, read, write, GroupNorm(groups, 0.1), last_only)
 
 
 @settings(max_examples=12)
@@ -33,7 +36,7 @@ def group_norm_section(groups: int, size: int, last_only: bool = False, seed: in
     last_only=st.booleans(),
     seed=st.integers(0, 10_000),
 )
-def test_group_norms(groups, size, positions, last_only, seed):
+def test_group_norms(groups: int, size: int, positions: int, last_only: bool, seed: int) -> None:
     """Instance norms are groups of one channel."""
     section = group_norm_section(groups, size, last_only, seed)
     f = activations(section, 2, positions, seed=seed + 3)
@@ -43,20 +46,21 @@ def test_group_norms(groups, size, positions, last_only, seed):
     check_signed(section, f)
 
 
-def test_tokens_that_count():
+def test_tokens_that_count() -> None:
     section = group_norm_section(2, 2)
     f = activations(section, 3, 4)
     counted = Counted(*((normal(3, 4, seed=k) > 0).double() for k in (1, 2)))
     metric = normal(4, 4, seed=3)
     metric = metric @ metric.T
     arguments = section.read_outs(f), slice(0, 4), metric, None, counted
-    found, expected = (s.core.batch_sums(*arguments) for s in (section, as_general(section)))
+    cores: tuple[Any, Any] = section.core, as_general(section).core
+    found, expected = (core.batch_sums(*arguments) for core in cores)
     for name, total in expected.items():
         assert relative_error(found[name], total) <= 1e-10
 
 
 @pytest.fixture(scope="module")
-def run():
+def run() -> tuple[Run, nn.Sequential, Tensor]:
     torch.manual_seed(0)
     module = nn.Sequential(
         nn.Conv2d(2, 4, 2), nn.GroupNorm(2, 4), nn.ReLU(), nn.Conv2d(4, 4, 2),
@@ -72,7 +76,7 @@ def run():
     )
 
 
-def test_edges_of_a_network_with_both(run):
+def test_edges_of_a_network_with_both(run: tuple[Run, nn.Sequential, Tensor]) -> None:
     run, module, inputs = run
     network = run.network
     assert sum(isinstance(section.core, GroupNorm) for section in network.sections) == 2
@@ -80,11 +84,11 @@ def test_edges_of_a_network_with_both(run):
     assert relative_error(network(inputs), module(inputs)) <= 1e-12
     for k, (section, f) in enumerate(zip(network.sections, network.activations(inputs), strict=False)):
         if isinstance(section.core, GroupNorm):
-            expected = edges(section, f, *run.graph.layers[k : k + 2], RULE.nodes, RULE.weights)
+            expected = edges(section, f, *run.graph.layers[k : k + 2], nodes=RULE.nodes, weights=RULE.weights)
             assert relative_error(run.graph.edges[k], expected) <= 1e-10
 
 
-def test_masks_and_traces_of_a_network_with_both(run):
+def test_masks_and_traces_of_a_network_with_both(run: tuple[Run, nn.Sequential, Tensor]) -> None:
     """A mask that keeps all edges changes nothing; one that drops some is the section fed with the others."""
     run, _, inputs = run
     graph, network = run.graph, run.network

@@ -25,7 +25,9 @@ def section(heads: int, width: int, epsilon: float, seed: int) -> Section:
     positions=st.integers(1, 3),
     seed=st.integers(0, 10_000),
 )
-def test_closed_form_against_the_general_path(heads, width, epsilon, positions, seed):
+def test_closed_form_against_the_general_path(
+    heads: int, width: int, epsilon: float, positions: int, seed: int
+) -> None:
     made = section(heads, width, epsilon, seed)
     f = activations(made, 4, positions, seed=seed + 3)
     if width > 1 or epsilon > 1e-3:  # one coordinate over its own size: next to no slope
@@ -38,7 +40,7 @@ def test_closed_form_against_the_general_path(heads, width, epsilon, positions, 
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1.0, 1e3, 1e9])
-def test_exact_edges_add_up_and_are_the_integral(epsilon):
+def test_exact_edges_add_up_and_are_the_integral(epsilon: float) -> None:
     made = section(2, 4, epsilon, 0)
     f = activations(made, 5, 3)
     u, at = made.read_outs(f), made.outputs(f)
@@ -51,7 +53,7 @@ def test_exact_edges_add_up_and_are_the_integral(epsilon):
         )
 
 
-def test_zero_is_zero():
+def test_zero_is_zero() -> None:
     core = HeadNorm(2, 1e-6)
     zero = torch.zeros(1, 1, 4, dtype=torch.float64)
     assert not core(zero, slice(0, 1)).any()

@@ -1,5 +1,9 @@
 """Attention of a real model with rotary positions and grouped keys, against the general path in float64."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
@@ -15,7 +19,9 @@ transformers = pytest.importorskip("transformers")
 TEXT = "The cat sat on the mat, and the dog, who had been watching it from the door, sat down beside it. "
 
 
-def test_moments_and_edges_of_smollm2_are_those_of_the_general_path(real_model):
+def test_moments_and_edges_of_smollm2_are_those_of_the_general_path(
+    real_model: Callable[[str], Path],
+) -> None:
     folder = real_model("smollm2")
     model = transformers.AutoModelForCausalLM.from_pretrained(
         folder, num_hidden_layers=2, dtype=torch.float64
@@ -24,7 +30,8 @@ def test_moments_and_edges_of_smollm2_are_those_of_the_general_path(real_model):
     network = interbasis.from_hf(model, 1)
     (index,) = [k for k, section in enumerate(network.sections) if isinstance(section.core, Attention)]
     section = network.sections[index]
-    core, general = section.core, as_general(section).core
+    core: Any = section.core
+    general = as_general(section).core
     assert core.shape.rotary is not None
     with torch.no_grad():
         f = network.activations_at(index, tokens)

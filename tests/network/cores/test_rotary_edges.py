@@ -1,9 +1,12 @@
 """Attention with rotary positions: sums with signs."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from cases import (
     HEADS_AND_KEY_HEADS,
@@ -21,6 +24,7 @@ from interbasis.numerics.integration import rule
 from reference import relative_error
 
 CLOSE = 1e-10
+Order = type[rotary_edges.TurnedQueries]
 
 
 @pytest.mark.parametrize("small_blocks", [True, False])
@@ -38,17 +42,19 @@ CLOSE = 1e-10
     seed=st.integers(0, 10_000),
 )
 def test_rotary_sums_with_signs_are_those_of_the_general_path(
-    small_blocks, order, causal, heads, head, positions, turned, fast, cap, window, sinks, seed
-):
+    small_blocks: bool, order: Order, causal: bool, heads: tuple[int, int | None], head: int, positions: int,
+    turned: int, fast: int, cap: float | None, window: int | None, sinks: bool, seed: int,
+) -> None:  # fmt: skip
     """At some positions of each sample, in groups of any size, by blocks that skip unseen keys.
 
     Both orders of summation, for few queries and for many, with any number of pairs in brackets.
     """
     pairs = min(turned, head // 2)
     rotary = Rotary(tuple(0.9 ** (i * (-1) ** i) for i in range(pairs)), 1.3)
-    kind = {"cap": cap, "window": window if causal else None, "rotary": rotary}
+    kind: dict[str, Any] = {"cap": cap, "window": window if causal else None, "rotary": rotary}
     kind["sinks"] = (0.4,) * heads[0] if sinks else None
-    section = attention_section(AttentionShape(heads[0], head, causal, **kind, key_heads=heads[1]), seed=seed)
+    shape = AttentionShape(heads[0], head, causal, **kind, key_heads=heads[1])
+    section: Any = attention_section(shape, seed=seed)
     f, integral = activations(section, 2, positions, seed=seed + 3), rule("quadrature", 2)
     u, everywhere = f @ section.read.T, slice(0, positions)
     each = as_general(section).core.attributions(u, f, section.read, everywhere, integral)
@@ -71,7 +77,7 @@ def test_rotary_sums_with_signs_are_those_of_the_general_path(
             assert relative_error(found, wanted) <= CLOSE
 
 
-def long_rotary(base, kind=None):
+def long_rotary(base: float, kind: dict[str, Any] | None = None) -> tuple[Any, Tensor, Tensor]:
     """A head of 64 with positions up to 256."""
     rotary = Rotary(tuple(base ** (-i / 32) for i in range(32)))
     section = attention_section(AttentionShape(1, 64, rotary=rotary, **(kind or {})))
@@ -81,13 +87,15 @@ def long_rotary(base, kind=None):
 
 @pytest.mark.parametrize("base", [1e4, 1e6])
 @pytest.mark.parametrize("kind", [{}, {"causal": False}, {"window": 60}, {"cap": 0.7}])
-def test_all_orders_give_the_same_signed_sums(base, kind, monkeypatch):
+def test_all_orders_give_the_same_signed_sums(
+    base: float, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Brackets for all, the chosen or no pairs: in float64 to 1e-10, and float32 keeps its digits."""
     section, f, u = long_rotary(base, kind)
     signs = into_groups(normal(256, 1, seed=5).sign(), 256)
     at = torch.arange(256)[None]
 
-    def sums(dtype, order=rotary_edges.ManyQueries, fast=None):
+    def sums(dtype: torch.dtype, order: Order = rotary_edges.ManyQueries, fast: int | None = None) -> Tensor:
         monkeypatch.setattr(edges, "turned_queries", lambda _: order)
         choice = slow_turns.fast_pairs if fast is None else lambda *_: fast
         monkeypatch.setattr(rotary_edges, "fast_pairs", choice)
@@ -100,7 +108,7 @@ def test_all_orders_give_the_same_signed_sums(base, kind, monkeypatch):
         assert relative_error(sums(torch.float32, **orders), wanted) <= 3e-6
 
 
-def keys_of(shape, count, dtype=torch.float64):
+def keys_of(shape: AttentionShape, count: int, dtype: torch.dtype = torch.float64) -> Heads:
     """Heads with so many keys and as many queries."""
     u = normal(1, count, sum(shape.sizes)).to(dtype)
     return Heads.from_read_outs(shape, u, torch.arange(count)[None])
@@ -108,7 +116,9 @@ def keys_of(shape, count, dtype=torch.float64):
 
 @pytest.mark.parametrize("end", [100, 1000])
 @pytest.mark.parametrize(("pairs", "fast"), [(3, 0), (3, 1), (2, 0), (2, 1), (2, 2)])
-def test_slow_turns_are_combinations_of_few_functions_of_the_position(pairs, fast, end):
+def test_slow_turns_are_combinations_of_few_functions_of_the_position(
+    pairs: int, fast: int, end: int
+) -> None:
     """The fastest pair is in the middle; two pairs leave two of six coordinates that are not turned."""
     rotary = Rotary((0.01, 1.0, 0.1)[:pairs], 1.2)
     turns = slow_turns.SlowTurns.from_heads(keys_of(AttentionShape(1, 6, rotary=rotary), end), fast)
@@ -120,10 +130,10 @@ def test_slow_turns_are_combinations_of_few_functions_of_the_position(pairs, fas
     assert relative_error(found, rotary.turn(x, torch.arange(end))[:, turns.slow]) <= 1e-13
 
 
-def test_functions_replace_brackets_where_they_save_multiplications():
+def test_functions_replace_brackets_where_they_save_multiplications() -> None:
     """In heads of 64 at few positions; narrow heads and long sequences have brackets for all pairs."""
 
-    def chosen(width, count, features=784, dtype=torch.float32):
+    def chosen(width: int, count: int, features: int = 784, dtype: torch.dtype = torch.float32) -> int:
         rotary = Rotary(tuple(1e4 ** (-2 * i / width) for i in range(width // 2)))
         return slow_turns.fast_pairs(keys_of(AttentionShape(1, width, rotary=rotary), count, dtype), features)
 
@@ -135,15 +145,17 @@ def test_functions_replace_brackets_where_they_save_multiplications():
 
 @pytest.mark.parametrize("kind", [{}, {"causal": False}, {"window": 60}, {"cap": 0.7}])
 @pytest.mark.parametrize("count", [3, 40])
-def test_few_queries_take_another_order_of_sums_with_the_same_result(count, kind, monkeypatch):
+def test_few_queries_take_another_order_of_sums_with_the_same_result(
+    count: int, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Chosen by their number; in float64 to 1e-10, and float32 keeps its digits."""
     section, _, u = long_rotary(1e4, kind)
     at = torch.randperm(256, generator=seeded(count))[:count].sort().values[None]
     signs = into_groups(normal(count, 2, seed=5).sign(), count)
     chosen = []
 
-    def sums(dtype, order=None):
-        def decided(x):
+    def sums(dtype: torch.dtype, order: Order | None = None) -> Tensor:
+        def decided(x: Heads) -> Order:
             chosen.append(rotary_edges.turned_queries(x))
             return order or chosen[-1]
 
@@ -158,7 +170,7 @@ def test_few_queries_take_another_order_of_sums_with_the_same_result(count, kind
     assert set(chosen) == {rotary_edges.FewQueries}
 
 
-def test_many_queries_are_not_few():
+def test_many_queries_are_not_few() -> None:
     section, _, u = long_rotary(1e4)
     counts = {2: rotary_edges.FewQueries, 64: rotary_edges.FewQueries, 256: rotary_edges.ManyQueries}
     for count, order in counts.items():

@@ -1,5 +1,7 @@
 """Means of a gate along the straight line from 0: kinks, tiny and extreme inputs, against quadrature."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -24,7 +26,9 @@ KINKED = {
     "softsign": (nn.Softsign(), []),
     "mish": (nn.Mish(), []),
 }
-ALL = {name: (activation, []) for name, activation in ACTIVATIONS.items() if name != "softplus"} | KINKED
+ALL: dict[str, tuple[Any, list[float]]] = {
+    name: (activation, []) for name, activation in ACTIVATIONS.items() if name != "softplus"
+} | KINKED
 """Softplus is left out for its jump of 2e-9 at 20, which a slope does not see; the jump has its own test."""
 
 
@@ -61,7 +65,7 @@ def check_completeness(activation: nn.Module, gate: Tensor, value: Tensor, w: fl
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_both_slopes_of_a_gate_are_the_integrals_to_rounding(name):
+def test_both_slopes_of_a_gate_are_the_integrals_to_rounding(name: str) -> None:
     activation, kinks = ALL[name]
     w = 1.7
     u = torch.stack([GATES, torch.full_like(GATES, w)], dim=-1)
@@ -75,7 +79,7 @@ def test_both_slopes_of_a_gate_are_the_integrals_to_rounding(name):
 
 
 @pytest.mark.parametrize("name", ["relu6", "hardtanh", "silu", "sigmoid"])
-def test_exact_attributions_of_a_gated_section_with_extreme_inputs(name):
+def test_exact_attributions_of_a_gated_section_with_extreme_inputs(name: str) -> None:
     """Integrated gradients of autograd, cut where a gate reaches a kink, token by token."""
     activation, kinks = ALL[name]
     m, r = 4, 3
@@ -97,7 +101,7 @@ def test_exact_attributions_of_a_gated_section_with_extreme_inputs(name):
     assert relative_error(found.sum(2), section.core(u, slice(0, 1))[:, 0].T) <= 1e-12
 
 
-def test_a_jump_is_part_of_the_integral():
+def test_a_jump_is_part_of_the_integral() -> None:
     """Completeness holds across it: by parts, the slope's share of the jump is there."""
     jump, w = nn.Hardshrink(0.5), 1.7
     u = torch.stack([GATES, torch.full_like(GATES, w)], dim=-1)
@@ -107,7 +111,7 @@ def test_a_jump_is_part_of_the_integral():
     check_completeness(jump, gate, value, w)
 
 
-def test_panels_end_where_a_function_is_noise():
+def test_panels_end_where_a_function_is_noise() -> None:
     like = torch.zeros((), dtype=torch.float64)
     noisy = panel_edges(lambda x: torch.sin(1e9 * x), 16.0, like)
     assert len(noisy) <= 2 * MAX_PANELS
@@ -115,7 +119,7 @@ def test_panels_end_where_a_function_is_noise():
     assert len(panel_edges(torch.relu, 16.0, like)) <= 8
 
 
-def test_an_activation_of_zero_and_no_gates_at_all():
+def test_an_activation_of_zero_and_no_gates_at_all() -> None:
     core = Gated(nn.SiLU())
     u = torch.tensor([[[0.0, 2.0]]]).double()
     assert torch.equal(core.mean_slopes(u, rule("exact")), torch.tensor([[[0.5, 0.0]]]).double())
@@ -124,7 +128,7 @@ def test_an_activation_of_zero_and_no_gates_at_all():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("name", ["sigmoid", "gelu", "silu", "tanh", "elu", "softplus", "logsigmoid"])
-def test_secant_slopes_near_zero_lose_no_digits(name, dtype):
+def test_secant_slopes_near_zero_lose_no_digits(name: str, dtype: torch.dtype) -> None:
     known = {"softplus": nn.Softplus(), "logsigmoid": nn.LogSigmoid(), "elu": nn.ELU()} | ACTIVATIONS
     u = GATES[GATES.abs() < 1]
     expected = torch.stack(
@@ -139,7 +143,7 @@ def gauss() -> list[tuple[float, float]]:
     return list(zip((nodes + 1) / 2, weights / 2, strict=True))
 
 
-def test_a_kink_close_to_zero_is_seen_where_the_function_is_not_zero_there():
+def test_a_kink_close_to_zero_is_seen_where_the_function_is_not_zero_there() -> None:
     core = Elementwise(nn.Hardtanh(-1, 1e-5))
     shifted = Elementwise(_Shifted())
     u = torch.tensor([-3e-5, 5e-6, 2e-5, 9e-5, 0.3]).double()

@@ -7,7 +7,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 ARGUMENTS = [
@@ -42,7 +45,7 @@ def find() -> str | None:
 
 
 @contextmanager
-def browser() -> Iterator[Any]:
+def browser() -> Iterator["Browser"]:
     from playwright.sync_api import sync_playwright
 
     path = find()

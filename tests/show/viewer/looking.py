@@ -2,6 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+from typing import Any
 
 EVIL = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>\u202e<b>x</b>"
 
@@ -11,7 +16,7 @@ IDLE = """() => new Promise((done) =>
 
 
 @contextmanager
-def opened(browser, url: str, complaints_allowed: str = "", **settings) -> Iterator:
+def opened(browser: "Browser", url: str, complaints_allowed: str = "", **settings: Any) -> Iterator["Page"]:
     """A page that must not fail, complain, or ask another host for anything.
 
     Chromium writes every answer that refuses to the console: what ``complaints_allowed`` occurs in may be.
@@ -22,7 +27,7 @@ def opened(browser, url: str, complaints_allowed: str = "", **settings) -> Itera
     complaints, requests = [], []
     page.on(
         "console",
-        lambda message: complaints.append(message.text) if message.type in ("error", "warning") else 0,
+        lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None,
     )
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: requests.append(request.url))
@@ -39,11 +44,11 @@ def opened(browser, url: str, complaints_allowed: str = "", **settings) -> Itera
         context.close()
 
 
-def settle(page) -> None:
+def settle(page: "Page") -> None:
     page.evaluate(IDLE)
 
 
-def hash_with(page, text: str) -> bool:
+def hash_with(page: "Page", text: str) -> bool:
     """Whether the address comes to hold this; it follows the view after a moment."""
     for _ in range(50):
         if text in page.url:
@@ -52,11 +57,11 @@ def hash_with(page, text: str) -> bool:
     return False
 
 
-def drawn(page, place: int = 0) -> int:
+def drawn(page: "Page", place: int = 0) -> int:
     return page.evaluate(f"interbasis.parts[{place}].view.sections.reduce((sum, s) => sum + s.counted, 0)")
 
 
-def ink(page, canvas: str) -> int:
+def ink(page: "Page", canvas: str) -> int:
     """Pixels of a canvas that are not empty."""
     return page.evaluate(
         """(name) => { const c = document.querySelector(name);
@@ -68,7 +73,7 @@ def ink(page, canvas: str) -> int:
     )
 
 
-def slide(page, name: str, value: float) -> None:
+def slide(page: "Page", name: str, value: float) -> None:
     page.evaluate(
         """([id, value]) => { const s = document.getElementById(id); s.value = value;
         s.dispatchEvent(new Event("input")); }""",

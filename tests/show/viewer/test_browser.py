@@ -1,6 +1,8 @@
 """The page in a real Chromium: looked at, pointed at, typed at; no request to others, no console errors."""
 
 import re
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -9,13 +11,18 @@ from interbasis.analysis.stages.features import ExamplesResult, FeaturesResult
 from interbasis.analysis.stored_results import load_result
 from interbasis.graph.store import load
 from interbasis.run.run import open_run
-from interbasis.show.viewer import write_page
+from interbasis.show.viewer import ViewerServer, write_page
 from interbasis.show.viewer.notes import Notes
 from show.viewer.conftest import serving
 from show.viewer.looking import EVIL, drawn, hash_with, ink, opened, settle, slide
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
-def test_it_opens_with_the_graph_and_says_what_is_shown(browser, server, lib):
+
+def test_it_opens_with_the_graph_and_says_what_is_shown(
+    browser: "Browser", server: ViewerServer, lib: Path
+) -> None:
     with opened(browser, server.url) as page:
         assert page.title() == "LIB of modadd · interbasis"
         assert page.locator(".column").count() == 4
@@ -26,7 +33,7 @@ def test_it_opens_with_the_graph_and_says_what_is_shown(browser, server, lib):
         assert ink(page, ".edges:not(.over)") > 2000
 
 
-def test_pointing_at_a_feature_lights_its_paths(browser, server):
+def test_pointing_at_a_feature_lights_its_paths(browser: "Browser", server: ViewerServer) -> None:
     with opened(browser, server.url) as page:
         assert ink(page, ".edges.over") == 0
         page.locator(".column").nth(1).locator(".node").first.hover()
@@ -39,7 +46,7 @@ def test_pointing_at_a_feature_lights_its_paths(browser, server):
         assert ink(page, ".edges.over") == 0
 
 
-def test_sliders_act_at_once(browser, server, lib):
+def test_sliders_act_at_once(browser: "Browser", server: ViewerServer, lib: Path) -> None:
     with opened(browser, server.url + "#by=count&count=10&output=show&nodes=120") as page:
         assert drawn(page) == 30
         slide(page, "count", 1000)
@@ -66,7 +73,7 @@ def test_sliders_act_at_once(browser, server, lib):
         assert page.locator(".node").count() == 20
 
 
-def test_scales_constant_output_and_layers(browser, server):
+def test_scales_constant_output_and_layers(browser: "Browser", server: ViewerServer) -> None:
     with opened(browser, server.url) as page:
         before = ink(page, ".edges:not(.over)")
         page.get_by_label("Line width and opacity show").select_option("root")
@@ -86,7 +93,7 @@ def test_scales_constant_output_and_layers(browser, server):
         assert page.locator(".column-title bdi").all_inner_texts() == ["mlp_in.0", "unembed"]
 
 
-def test_a_feature_opens_with_its_numbers(browser, server, lib):
+def test_a_feature_opens_with_its_numbers(browser: "Browser", server: ViewerServer, lib: Path) -> None:
     graph = load(lib)
     feature = load_result(lib, FeaturesResult).layers["mlp_in.0"].by_index()[2]
     examples = {one.index: one for one in load_result(lib, ExamplesResult).layers["mlp_in.0"]}
@@ -114,7 +121,7 @@ def test_a_feature_opens_with_its_numbers(browser, server, lib):
         assert not panel.is_visible()
 
 
-def test_search_by_label_layer_and_token(browser, server, lib):
+def test_search_by_label_layer_and_token(browser: "Browser", server: ViewerServer, lib: Path) -> None:
     layer = load_result(lib, FeaturesResult).layers["mlp_in.0"]
     words = layer.features[2].label.split()[-1]
     matches = [feature.index for feature in layer.features if words in feature.label]
@@ -140,7 +147,9 @@ def test_search_by_label_layer_and_token(browser, server, lib):
         assert "No feature" in page.locator(".found-list").inner_text()
 
 
-def test_pins_names_and_groups_are_saved_and_come_back(browser, server, lib):
+def test_pins_names_and_groups_are_saved_and_come_back(
+    browser: "Browser", server: ViewerServer, lib: Path
+) -> None:
     with opened(browser, server.url + "#nodes=5") as page:
         page.locator(".column").nth(1).locator(".node").nth(4).click()
         page.get_by_role("button", name="Pin", exact=True).click()
@@ -166,7 +175,7 @@ def test_pins_names_and_groups_are_saved_and_come_back(browser, server, lib):
     }
 
 
-def test_two_runs_stand_side_by_side_with_the_same_sliders(browser, lib, pca):
+def test_two_runs_stand_side_by_side_with_the_same_sliders(browser: "Browser", lib: Path, pca: Path) -> None:
     with (
         serving(lib, pca) as server,
         opened(browser, server.url + "#by=count&count=20&output=hide&nodes=200") as page,
@@ -188,7 +197,9 @@ def test_two_runs_stand_side_by_side_with_the_same_sliders(browser, lib, pca):
         assert "PCA" in page.locator(".where").inner_text()
 
 
-def test_one_file_works_from_disk_and_hands_out_its_notes(browser, lib, tmp_path):
+def test_one_file_works_from_disk_and_hands_out_its_notes(
+    browser: "Browser", lib: Path, tmp_path: Path
+) -> None:
     file = write_page([lib], tmp_path / "lib.html")
     with opened(browser, file.as_uri()) as page:
         page.locator(".column").nth(2).locator(".node").first.click()
@@ -205,7 +216,7 @@ def test_one_file_works_from_disk_and_hands_out_its_notes(browser, lib, tmp_path
         page.wait_for_selector(".node.pinned")
 
 
-def test_the_keyboard_is_enough(browser, server):
+def test_the_keyboard_is_enough(browser: "Browser", server: ViewerServer) -> None:
     with opened(browser, server.url) as page:
         for _ in range(60):
             page.keyboard.press("Tab")
@@ -233,7 +244,7 @@ def test_the_keyboard_is_enough(browser, server):
         assert "Lambda" in names[0]
 
 
-def test_a_module_can_be_looked_at_alone(browser, server):
+def test_a_module_can_be_looked_at_alone(browser: "Browser", server: ViewerServer) -> None:
     with opened(browser, server.url + "#nodes=100&output=hide") as page:
         before = page.locator(".node").count()
         page.locator("button.swatch").nth(1).click()
@@ -251,7 +262,7 @@ def test_a_module_can_be_looked_at_alone(browser, server):
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_nothing_overlaps_or_sticks_out(browser, server, width):
+def test_nothing_overlaps_or_sticks_out(browser: "Browser", server: ViewerServer, width: int) -> None:
     with opened(browser, server.url + "#sel=0.1.2") as page:
         page.set_viewport_size({"width": width, "height": 800})
         settle(page)
@@ -265,7 +276,7 @@ def test_nothing_overlaps_or_sticks_out(browser, server, width):
         assert overlaps == 0
 
 
-def test_a_notebook_frame_draws_the_graph(browser, lib, tmp_path):
+def test_a_notebook_frame_draws_the_graph(browser: "Browser", lib: Path, tmp_path: Path) -> None:
     file = tmp_path / "notebook.html"
     file.write_text(
         f"<!doctype html><meta charset=utf-8><body>{open_run(lib)._repr_html_()}</body>", encoding="utf-8"
@@ -274,7 +285,9 @@ def test_a_notebook_frame_draws_the_graph(browser, lib, tmp_path):
     try:
         page = context.new_page()
         complaints = []
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else 0)
+        page.on(
+            "console", lambda message: complaints.append(message.text) if message.type == "error" else None
+        )
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(file.as_uri())
         frame = page.frame_locator("iframe")
@@ -285,7 +298,7 @@ def test_a_notebook_frame_draws_the_graph(browser, lib, tmp_path):
         context.close()
 
 
-def test_a_number_in_a_label_is_found_before_one_in_a_token(browser, server):
+def test_a_number_in_a_label_is_found_before_one_in_a_token(browser: "Browser", server: ViewerServer) -> None:
     with opened(browser, server.url) as page:
         found = page.evaluate(
             """() => { const { names, run } = interbasis.parts[0];
@@ -305,7 +318,7 @@ def test_a_number_in_a_label_is_found_before_one_in_a_token(browser, server):
         assert marked == [label for label in labels if number in label]
 
 
-def test_the_strongest_edges_into_each_feature(browser, server):
+def test_the_strongest_edges_into_each_feature(browser: "Browser", server: ViewerServer) -> None:
     """The fewest with half of what comes into a feature from those shown, four at most."""
     with opened(browser, server.url + "#by=into&into=0.5&nodes=30&output=hide") as page:
         sections = page.evaluate(

@@ -1,6 +1,8 @@
 """What the page does with texts, addresses and results that nobody expected."""
 
 import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from safetensors.torch import load_file
@@ -14,8 +16,11 @@ from interbasis.show.viewer import write_page
 from interbasis.show.viewer.notes import save_notes
 from show.viewer.looking import EVIL, ink, opened
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
-def with_evil_texts(lib) -> None:
+
+def with_evil_texts(lib: Path) -> None:
     """The real results, with HTML for the names of a layer, a model, labels, classes, outputs and tokens."""
     config = json.loads((lib / "config.json").read_text())
     name = config["layers"][1]["name"]
@@ -49,7 +54,7 @@ def with_evil_texts(lib) -> None:
     save_result(lib, load_result(lib, AblationResult), masks)
 
 
-def test_text_from_outside_is_shown_as_text(browser, lib, tmp_path):
+def test_text_from_outside_is_shown_as_text(browser: "Browser", lib: Path, tmp_path: Path) -> None:
     """HTML in labels, tokens, class names, layer names and the model's name."""
     with_evil_texts(lib)
     file = write_page([lib], tmp_path / "evil.html")
@@ -65,7 +70,7 @@ def test_text_from_outside_is_shown_as_text(browser, lib, tmp_path):
                 assert EVIL in page.locator(f".{tab}").text_content()
 
 
-def test_a_picture_that_is_none_is_not_opened(browser, tmp_path):
+def test_a_picture_that_is_none_is_not_opened(browser: "Browser", tmp_path: Path) -> None:
     run = small_runs.classifier(tmp_path / "images", images=True)
     run.features(top=2)
     examples = run.stored(ExamplesResult)
@@ -83,7 +88,7 @@ def test_a_picture_that_is_none_is_not_opened(browser, tmp_path):
         assert page.locator(".pictures figcaption bdi").first.text_content() == EVIL
 
 
-def test_a_run_without_results_says_what_makes_them(browser, pca, tmp_path):
+def test_a_run_without_results_says_what_makes_them(browser: "Browser", pca: Path, tmp_path: Path) -> None:
     file = write_page([pca], tmp_path / "pca.html")
     with opened(browser, f"{file.as_uri()}#sel=0.1.1") as page:
         assert "interbasis ablate RUN" in page.locator(".controls").inner_text()
@@ -102,7 +107,7 @@ def test_a_run_without_results_says_what_makes_them(browser, pca, tmp_path):
         "sel=0.1.999&from=abc&to=1e99&colour=group&sort=module&%ff=%fe&__proto__=1",
     ],
 )
-def test_any_address_can_be_shown(browser, built, tmp_path, view):
+def test_any_address_can_be_shown(browser: "Browser", built: Path, tmp_path: Path, view: str) -> None:
     file = write_page([built / "lib"], tmp_path / "page.html")
     with opened(browser, f"{file.as_uri()}#{view}") as page:
         assert page.locator(".node").count() > 0
@@ -111,7 +116,9 @@ def test_any_address_can_be_shown(browser, built, tmp_path, view):
 
 @pytest.mark.parametrize("name", ["ablation", "curves", "modules", "features", "examples", "notes"])
 @pytest.mark.parametrize("change", [{"schema_version": 99}, {"result": {"layers": 5}}])
-def test_a_result_in_another_form_costs_its_own_part_only(browser, lib, tmp_path, name, change):
+def test_a_result_in_another_form_costs_its_own_part_only(
+    browser: "Browser", lib: Path, tmp_path: Path, name: str, change: dict[str, Any]
+) -> None:
     """What a later version writes, or a person breaks, must not take the graph away."""
     save_notes(lib, {"pinned": [{"layer": "mlp_in.0", "index": 5}]})
     file = lib / f"{name}.json"

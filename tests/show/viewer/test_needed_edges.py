@@ -2,6 +2,8 @@
 
 import math
 import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,22 +15,27 @@ from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.analysis.stored_results import load_result
 from interbasis.run.run import open_run
 from show.viewer import runs
-from show.viewer.test_browser import opened
+from show.viewer.looking import opened
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 EVERYTHING = "#by=needed&output=show&nodes=200"
 
 
 @pytest.fixture
-def page_file(partly_ablated, tmp_path):
+def page_file(partly_ablated: Path, tmp_path: Path) -> Path:
     runs.command("export", partly_ablated, "--html", tmp_path / "page.html")
     return tmp_path / "page.html"
 
 
-def in_sections(page, what: str) -> list:
+def in_sections(page: "Page", what: str) -> list[Any]:
     return page.evaluate(f"interbasis.parts[0].view.sections.map(({{ k, ...s }}) => {what})")
 
 
-def test_bounds_are_not_taken_for_measurements(browser, partly_ablated, page_file):
+def test_bounds_are_not_taken_for_measurements(
+    browser: "Browser", partly_ablated: Path, page_file: Path
+) -> None:
     """At a hundred times the tolerance the page asks for no more edges than were seen to do."""
     ablation = load_result(partly_ablated, AblationResult)
     (row,) = ablation.sections.values()
@@ -48,7 +55,9 @@ def test_bounds_are_not_taken_for_measurements(browser, partly_ablated, page_fil
     assert shown == {min(trial.kept, there) for trial in row.measured}
 
 
-def test_parts_of_an_ablation_are_shown_at_their_section(browser, partly_ablated, page_file):
+def test_parts_of_an_ablation_are_shown_at_their_section(
+    browser: "Browser", partly_ablated: Path, page_file: Path
+) -> None:
     (row,) = load_result(partly_ablated, AblationResult).sections.values()
     name = row.name
     with opened(browser, f"{page_file.as_uri()}#tab=curves") as page:
@@ -60,7 +69,9 @@ def test_parts_of_an_ablation_are_shown_at_their_section(browser, partly_ablated
         assert charts.locator(".required-text").all_text_contents() == [str(row.count)]
 
 
-def test_the_weakest_edge_needed_scales_its_own_section(browser, partly_ablated, page_file):
+def test_the_weakest_edge_needed_scales_its_own_section(
+    browser: "Browser", partly_ablated: Path, page_file: Path
+) -> None:
     (row,) = load_result(partly_ablated, AblationResult).sections.values()
     with opened(browser, f"{page_file.as_uri()}{EVERYTHING}&scale=log") as page:
         counts = in_sections(page, "s.chosen")
@@ -77,7 +88,9 @@ def test_the_weakest_edge_needed_scales_its_own_section(browser, partly_ablated,
     assert "2 sections not ablated" in status
 
 
-def test_curves_on_other_data_do_not_say_what_is_needed(browser, lib, tmp_path):
+def test_curves_on_other_data_do_not_say_what_is_needed(
+    browser: "Browser", lib: Path, tmp_path: Path
+) -> None:
     """Points of the curves stand with the ablation's where they were measured on the same data."""
     sections, graph = load_result(lib, AblationResult).sections.values(), open_run(lib).graph
     there = [int((graph.inner_edges(k) > 0).sum()) for k in range(3)]  # to keep more is to keep all
@@ -99,7 +112,7 @@ def test_curves_on_other_data_do_not_say_what_is_needed(browser, lib, tmp_path):
     assert points() == [len(one) for one in measured]
 
 
-def test_a_section_that_needs_no_edge(browser, built, tmp_path):
+def test_a_section_that_needs_no_edge(browser: "Browser", built: Path, tmp_path: Path) -> None:
     """At a tolerance of 1 nothing is needed; the page, the comparison and the modules say so."""
     run = shutil.copytree(built / "lib", tmp_path / "lib", ignore=shutil.ignore_patterns("ablation.*"))
     result = open_run(run).ablate(tolerance=1, data="modadd,samples=100")
@@ -115,7 +128,7 @@ def test_a_section_that_needs_no_edge(browser, built, tmp_path):
         assert {float(ring.get_attribute("cx")) for ring in rings.all()} == {54.0}  # the left end
 
 
-def test_the_robust_count_comes_first(browser, tmp_path):
+def test_the_robust_count_comes_first(browser: "Browser", tmp_path: Path) -> None:
     run = small_runs.classifier(tmp_path / "run")
     (row,) = run.ablate(sections="linear.1", tolerance=0.05, robust=True).sections.values()
     runs.command("export", run.folder, "--html", tmp_path / "page.html")

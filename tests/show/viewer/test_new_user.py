@@ -1,6 +1,8 @@
 """The run's page as somebody new sees it: every point by clicking, pointing or typing in a real Chromium."""
 
 import re
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -8,22 +10,28 @@ from interbasis.analysis.stages.features import ExamplesResult
 from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.analysis.stored_results import load_result
 from interbasis.graph.store import load
+from interbasis.show.viewer import ViewerServer
 from show.viewer.conftest import serving
 from show.viewer.looking import hash_with, ink, opened, settle
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 SECTIONS = "interbasis.parts[0].view.sections"
 
 
-def titles(page) -> list[str]:
+def titles(page: "Page") -> list[str]:
     return page.locator(".column-title bdi").all_inner_texts()
 
 
-def test_layer_norms_are_folded_and_shown_on_demand(browser, stories, stories_page):
+def test_layer_norms_are_folded_and_shown_on_demand(
+    browser: "Browser", stories: Path, stories_page: str
+) -> None:
     graph = load(stories)
     with opened(browser, stories_page + "#by=count&count=40&nodes=60") as page:
         folded = ["attn_in.0", "mlp_in.0", "attn_in.1", "mlp_in.1", "unembed"]
         assert titles(page) == folded
-        assert "layers of layer norms folded away" in page.locator(".status").inner_text()
+        assert "layer norms folded away" in page.locator(".status").inner_text()
         page.get_by_role("button", name="Show ln2.0, ln2_out.0").click()
         settle(page)
         assert titles(page) == ["attn_in.0", "ln2.0", "ln2_out.0", *folded[1:]]
@@ -36,7 +44,9 @@ def test_layer_norms_are_folded_and_shown_on_demand(browser, stories, stories_pa
         assert titles(page) == graph.layer_names
 
 
-def test_a_folded_line_follows_the_strongest_edges(browser, stories, stories_page):
+def test_a_folded_line_follows_the_strongest_edges(
+    browser: "Browser", stories: Path, stories_page: str
+) -> None:
     """Every line from attn_in.0 ends where the strongest edges of ln2.0 and ln2_out.0 lead."""
     graph = load(stories)
     first = graph.layer_names.index("attn_in.0")
@@ -64,7 +74,9 @@ def test_a_folded_line_follows_the_strongest_edges(browser, stories, stories_pag
 
 
 @pytest.mark.parametrize("width", [1440, 1920])
-def test_boxes_have_numbers_and_room_for_their_labels(browser, stories_page, width):
+def test_boxes_have_numbers_and_room_for_their_labels(
+    browser: "Browser", stories_page: str, width: int
+) -> None:
     with opened(browser, stories_page) as page:
         page.set_viewport_size({"width": width, "height": 900 if width < 1900 else 1080})
         page.reload()
@@ -86,7 +98,9 @@ def test_boxes_have_numbers_and_room_for_their_labels(browser, stories_page, wid
         assert lowest > stage["y"] + 0.85 * stage["height"]
 
 
-def test_tooltips_say_the_whole_label_and_lines_their_weight(browser, lib, server):
+def test_tooltips_say_the_whole_label_and_lines_their_weight(
+    browser: "Browser", lib: Path, server: ViewerServer
+) -> None:
     with opened(browser, server.url) as page:
         tip = page.locator(".tip")
         page.locator(".column").nth(1).locator(".node").first.hover()
@@ -108,7 +122,7 @@ def test_tooltips_say_the_whole_label_and_lines_their_weight(browser, lib, serve
         assert not tip.is_visible()
 
 
-def test_colours_of_in_and_out_are_no_modules_colours(browser, server):
+def test_colours_of_in_and_out_are_no_modules_colours(browser: "Browser", server: ViewerServer) -> None:
     for scheme in ("light", "dark"):
         with opened(browser, server.url, color_scheme=scheme) as page:
             colours = page.evaluate(
@@ -125,7 +139,7 @@ def test_colours_of_in_and_out_are_no_modules_colours(browser, server):
             assert key.bounding_box()["y"] + key.bounding_box()["height"] <= 800  # in sight
 
 
-def test_escape_clears_and_nothing_stays_lit(browser, server):
+def test_escape_clears_and_nothing_stays_lit(browser: "Browser", server: ViewerServer) -> None:
     with opened(browser, server.url + "#module=1") as page:
         page.locator(".node").first.click()
         settle(page)
@@ -139,7 +153,7 @@ def test_escape_clears_and_nothing_stays_lit(browser, server):
         assert page.evaluate("interbasis.state.get('module')") == -1
 
 
-def test_the_wheel_and_the_keys_zoom(browser, server):
+def test_the_wheel_and_the_keys_zoom(browser: "Browser", server: ViewerServer) -> None:
     with opened(browser, server.url) as page:
         box = page.locator(".node").first.bounding_box()
         page.mouse.move(700, 400)
@@ -156,7 +170,7 @@ def test_the_wheel_and_the_keys_zoom(browser, server):
         assert page.locator(".node").first.bounding_box()["width"] < box["width"]
 
 
-def test_help_opens_with_a_question_mark(browser, server):
+def test_help_opens_with_a_question_mark(browser: "Browser", server: ViewerServer) -> None:
     with opened(browser, server.url) as page:
         page.keyboard.press("?")
         assert page.get_by_role("dialog", name="Help").is_visible()
@@ -167,7 +181,9 @@ def test_help_opens_with_a_question_mark(browser, server):
         assert page.get_by_role("dialog").is_visible()
 
 
-def test_pinned_features_are_a_subgraph_with_groups_as_one_node(browser, lib, server):
+def test_pinned_features_are_a_subgraph_with_groups_as_one_node(
+    browser: "Browser", lib: Path, server: ViewerServer
+) -> None:
     graph = load(lib)
     with opened(browser, server.url + "#nodes=6&output=hide") as page:
         for column, row in ((0, 0), (0, 1), (1, 0)):
@@ -192,7 +208,7 @@ def test_pinned_features_are_a_subgraph_with_groups_as_one_node(browser, lib, se
         assert nodes.count() == 0
 
 
-def test_module_numbers_are_those_of_the_result(browser, lib, server):
+def test_module_numbers_are_those_of_the_result(browser: "Browser", lib: Path, server: ViewerServer) -> None:
     stored = load_result(lib, ModulesResult)
     with opened(browser, server.url + "#nodes=60") as page:
         shown = page.locator("button.swatch").all_inner_texts()
@@ -202,13 +218,13 @@ def test_module_numbers_are_those_of_the_result(browser, lib, server):
         assert re.search(rf"Module\s+{module}\b", page.locator(".panel .facts").first.inner_text())
 
 
-def test_outputs_stand_in_order_with_their_names(browser, server):
+def test_outputs_stand_in_order_with_their_names(browser: "Browser", server: ViewerServer) -> None:
     with opened(browser, server.url + "#output=show&sort=strength&nodes=20") as page:
         labels = page.locator(".column").last.locator(".node").all_inner_texts()
         assert [label.split("\n")[-1] for label in labels] == [f"output {k}" for k in range(20)]
 
 
-def test_curves_have_axes(browser, server):
+def test_curves_have_axes(browser: "Browser", server: ViewerServer) -> None:
     with opened(browser, server.url + "#tab=curves") as page:
         chart = page.locator("figure.curve svg").first
         texts = chart.locator("text").all_text_contents()
@@ -219,7 +235,7 @@ def test_curves_have_axes(browser, server):
         assert chart.locator("line.axis-line").count() == 2
 
 
-def test_search_finds_tokens_inside_examples(browser, stories, stories_page):
+def test_search_finds_tokens_inside_examples(browser: "Browser", stories: Path, stories_page: str) -> None:
     examples = load_result(stories, ExamplesResult).layers["mlp_in.1"]
     texts = {
         one.index: " ".join("".join(e.tokens) for b in one.bands for e in b.examples) for one in examples
@@ -235,7 +251,7 @@ def test_search_finds_tokens_inside_examples(browser, stories, stories_page):
         assert with_word <= found
 
 
-def test_matching_features_of_two_runs(browser, lib, pca):
+def test_matching_features_of_two_runs(browser: "Browser", lib: Path, pca: Path) -> None:
     with serving(lib, pca) as server, opened(browser, server.url + "#output=hide&nodes=10") as page:
         page.set_viewport_size({"width": 1440, "height": 900})
         settle(page)

@@ -2,29 +2,35 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from interbasis.analysis.stored_results import load_result
 from interbasis.base.errors import InterbasisError
+from interbasis.show.viewer import ViewerServer
 from interbasis.show.viewer.notes import NO_NOTES, Notes, StaleNotesError, notes_version, save_notes
 from interbasis.show.viewer.payload import run_payload
 from show.viewer.conftest import serving
 from show.viewer.looking import opened, settle
 from show.viewer.test_server import NOTES, ask, put
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
 PLACE = {"layer": "mlp_in.0", "index": 5}
 
 
-def named(*names: str) -> dict:
+def named(*names: str) -> dict[str, Any]:
     return {"names": [{"layer": "mlp_in.0", "index": k + 1, "name": name} for k, name in enumerate(names)]}
 
 
-def version_of(answer) -> str:
+def version_of(answer: tuple[int, bytes, dict[str, str]]) -> str:
     return answer[2]["ETag"].strip('"')
 
 
-def test_a_stale_write_is_refused_with_the_newest_notes(server, lib):
+def test_a_stale_write_is_refused_with_the_newest_notes(server: ViewerServer, lib: Path) -> None:
     seen = run_payload(lib).notes_version
     assert seen == NO_NOTES == notes_version(lib)
     first = put(server, NOTES, If_Match=f'"{seen}"')
@@ -37,7 +43,7 @@ def test_a_stale_write_is_refused_with_the_newest_notes(server, lib):
     assert load_result(lib, Notes).names[0].name == "late"
 
 
-def test_notes_on_a_graph_that_was_built_again_are_refused(server, lib):
+def test_notes_on_a_graph_that_was_built_again_are_refused(server: ViewerServer, lib: Path) -> None:
     """The page still shows the old graph, whose features are others."""
     seen = run_payload(lib)
     fresh = put(server, NOTES, If_Match=f'"{seen.notes_version}"', X_Interbasis_Graph=seen.digest)
@@ -48,13 +54,13 @@ def test_notes_on_a_graph_that_was_built_again_are_refused(server, lib):
     assert load_result(lib, Notes).model_dump() == NOTES
 
 
-def test_a_write_says_what_it_replaces(server, lib):
+def test_a_write_says_what_it_replaces(server: ViewerServer, lib: Path) -> None:
     headers = {"X_Interbasis_Token": server.token, "Content_Type": "application/json"}
     assert ask(server, "PUT", "/notes/0", json.dumps(NOTES).encode(), **headers)[0] == 428
     assert not (lib / "notes.json").exists()
 
 
-def test_of_writers_at_the_same_moment_one_succeeds(lib):
+def test_of_writers_at_the_same_moment_one_succeeds(lib: Path) -> None:
     """Two servers on one run, as two people start them."""
     with serving(lib) as one, serving(lib) as other:
         for turn in range(5):
@@ -69,7 +75,7 @@ def test_of_writers_at_the_same_moment_one_succeeds(lib):
             assert load_result(lib, Notes).names[0].name == writers[won[0]][1]
 
 
-def test_without_a_version_notes_are_replaced(lib):
+def test_without_a_version_notes_are_replaced(lib: Path) -> None:
     _, version = save_notes(lib, NOTES)
     with pytest.raises(StaleNotesError, match="changed elsewhere") as error:
         save_notes(lib, named("x"), "another version")
@@ -79,7 +85,7 @@ def test_without_a_version_notes_are_replaced(lib):
     assert load_result(lib, Notes) == notes
 
 
-def saved(page, how: str = "") -> None:
+def saved(page: "Page", how: str = "") -> None:
     """Wait until all changes are saved."""
     page.wait_for_function("(how) => interbasis.parts[0].notes.status === `Saved to the run${how}.`", arg=how)
 
@@ -87,13 +93,13 @@ def saved(page, how: str = "") -> None:
 MERGED = ", together with changes from another page"
 
 
-def rename(page, label: str, text: str, how: str = "") -> None:
+def rename(page: "Page", label: str, text: str, how: str = "") -> None:
     page.get_by_label(label, exact=True).fill(text)
     page.keyboard.press("Enter")
     saved(page, how)
 
 
-def test_two_pages_merge_what_they_write(browser, server, lib):
+def test_two_pages_merge_what_they_write(browser: "Browser", server: ViewerServer, lib: Path) -> None:
     """Both were opened before either wrote."""
     with (
         opened(browser, server.url + "#sel=0.1.5", complaints_allowed="409") as one,
@@ -124,7 +130,9 @@ def test_two_pages_merge_what_they_write(browser, server, lib):
     assert notes.pinned == []
 
 
-def test_a_name_that_is_being_typed_survives_a_merge(browser, server, lib):
+def test_a_name_that_is_being_typed_survives_a_merge(
+    browser: "Browser", server: ViewerServer, lib: Path
+) -> None:
     with opened(browser, server.url + "#sel=0.1.5", complaints_allowed="409") as page:
         save_notes(lib, {"pinned": [PLACE]})  # by another page
         page.get_by_label("Name", exact=True).fill("half typ")
@@ -136,7 +144,9 @@ def test_a_name_that_is_being_typed_survives_a_merge(browser, server, lib):
     assert len(notes.pinned) == 2
 
 
-def test_quick_changes_on_one_page_do_not_refuse_each_other(browser, server, lib):
+def test_quick_changes_on_one_page_do_not_refuse_each_other(
+    browser: "Browser", server: ViewerServer, lib: Path
+) -> None:
     with opened(browser, server.url + "#sel=0.1.5") as page:
         page.evaluate("for (let k = 1; k <= 20; k++) interbasis.parts[0].notes.rename(1, k, `name ${k}`)")
         saved(page)
@@ -155,7 +165,7 @@ MERGES = [
 """A name before, on this page, on the other page, and merged."""
 
 
-def test_texts_are_merged_by_what_each_page_changed(browser, server):
+def test_texts_are_merged_by_what_each_page_changed(browser: "Browser", server: ViewerServer) -> None:
     notes = [{"names": [PLACE | {"name": name}] if name else []} for row in MERGES for name in row[:3]]
     with opened(browser, server.url) as page:
         found = page.evaluate(

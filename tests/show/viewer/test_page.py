@@ -6,9 +6,12 @@ import math
 import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from command_line import Cli
 from interbasis.analysis.stages.features import FeaturesResult
 from interbasis.analysis.stored_results import load_result, save_result
 from interbasis.base.errors import InterbasisError
@@ -20,16 +23,16 @@ from interbasis.show.viewer.schema import PageTerm
 EVIL = '\ud800</script><script>alert(1)</script><!-- <img src=x onerror=alert(1)> \u2028 & "'
 
 
-def data_of(page: str) -> dict:
+def data_of(page: str) -> dict[str, Any]:
     (text,) = re.findall(r'<script type="application/json" id="payload">(.*?)</script>', page, re.DOTALL)
     return json.loads(text)
 
 
-def test_the_page_of_modular_addition_weighs_under_5_megabytes(lib):
+def test_the_page_of_modular_addition_weighs_under_5_megabytes(lib: Path) -> None:
     assert len(runs_html([lib]).encode()) < 5e6
 
 
-def test_nothing_in_the_data_can_end_its_element(lib):
+def test_nothing_in_the_data_can_end_its_element(lib: Path) -> None:
     result = load_result(lib, FeaturesResult)
     layer = result.layers["attn_in.0"]
     features = (layer.features[0].model_copy(update={"label": EVIL}), *layer.features[1:])
@@ -48,13 +51,13 @@ def test_nothing_in_the_data_can_end_its_element(lib):
     assert run["layers"][0]["features"][0]["label"] == printable
 
 
-def test_json_for_script_elements_is_still_json():
+def test_json_for_script_elements_is_still_json() -> None:
     text = safe_json(PageTerm(text=EVIL, share=math.nan))
     assert not set("<>&\u2028") & set(text)
     assert json.loads(text) == {"text": EVIL, "share": None}
 
 
-def test_the_policy_lets_only_the_pages_own_script_run(lib):
+def test_the_policy_lets_only_the_pages_own_script_run(lib: Path) -> None:
     page = runs_html([lib])
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     assert "default-src 'none'" in policy
@@ -63,7 +66,7 @@ def test_the_policy_lets_only_the_pages_own_script_run(lib):
     assert not re.search(r"https?:", policy)
 
 
-def test_sources_name_no_other_host_and_never_make_html_from_text():
+def test_sources_name_no_other_host_and_never_make_html_from_text() -> None:
     files = PageFiles.read()
     text = files.script + files.style
     assert set(re.findall(r"https?://[^\s\"'`)]*", text)) == {"http://www.w3.org/2000/svg"}
@@ -81,7 +84,7 @@ def test_sources_name_no_other_host_and_never_make_html_from_text():
     assert "<!--" not in text
 
 
-def test_joined_modules_define_every_name_once():
+def test_joined_modules_define_every_name_once() -> None:
     script = PageFiles.read().script
     names = re.findall(r"^(?:async )?(?:function|class|const|let) (\w+)", script, re.MULTILINE)
     assert sorted(names) == sorted(set(names))
@@ -91,13 +94,13 @@ def test_joined_modules_define_every_name_once():
     assert {path.name for path in pages.STATIC.glob("*.css")} == set(pages.STYLES)
 
 
-def test_a_page_is_one_file_and_two_runs_share_one(lib, pca, tmp_path):
+def test_a_page_is_one_file_and_two_runs_share_one(lib: Path, pca: Path, tmp_path: Path) -> None:
     file = write_page([lib, pca], tmp_path / "new" / "both.html")
     names = [run["basis"] for run in data_of(file.read_text(encoding="utf-8"))["runs"]]
     assert names == ["lib", "pca"]
 
 
-def test_a_notebook_shows_a_graph_without_a_server(lib):
+def test_a_notebook_shows_a_graph_without_a_server(lib: Path) -> None:
     frame = open_run(lib)._repr_html_()
     inner = html.unescape(re.fullmatch(r"<iframe .*? srcdoc='([^']*)' .*></iframe>", frame, re.DOTALL)[1])
     assert 'sandbox="allow-scripts allow-downloads"' in frame
@@ -107,26 +110,26 @@ def test_a_notebook_shows_a_graph_without_a_server(lib):
     assert len(frame) < 1e6
 
 
-def test_export_writes_the_page_and_says_how_large_it_is(lib, tmp_path, cli):
+def test_export_writes_the_page_and_says_how_large_it_is(lib: Path, tmp_path: Path, cli: Cli) -> None:
     result = cli("export", lib, "--html", tmp_path / "lib.html", "--json").json
     (written,) = result["files"]
     assert written == {"file": str(tmp_path / "lib.html"), "bytes": (tmp_path / "lib.html").stat().st_size}
 
 
 @pytest.mark.parametrize(("arguments", "words"), [([], "--html FILE"), (["--html", "."], "is a folder")])
-def test_an_export_of_nothing_is_refused(lib, arguments, words, cli):
+def test_an_export_of_nothing_is_refused(lib: Path, arguments: list[str], words: str, cli: Cli) -> None:
     code, _, err = cli("export", lib, *arguments)
     assert code == 2
     assert words in err
 
 
-def test_a_run_that_is_none_has_no_page(tmp_path):
+def test_a_run_that_is_none_has_no_page(tmp_path: Path) -> None:
     with pytest.raises(InterbasisError, match="expected a run"):
         write_page([tmp_path], tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
 
 
-def test_viewing_a_run_prints_its_address(lib):
+def test_viewing_a_run_prints_its_address(lib: Path) -> None:
     command = [sys.executable, "-m", "interbasis", "view", str(lib), "--no-open", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -1,6 +1,7 @@
 """What the page is told about a run."""
 
 import base64
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ def array(text: str, kind: str) -> np.ndarray:
     return np.frombuffer(base64.b64decode(text), kind)
 
 
-def test_edges_are_the_graphs_own_strongest_first(lib):
+def test_edges_are_the_graphs_own_strongest_first(lib: Path) -> None:
     graph, payload = load(lib), run_payload(lib)
     for k, section in enumerate(payload.sections):
         sources, targets = array(section.sources, "<u4"), array(section.targets, "<u4")
@@ -32,7 +33,7 @@ def test_edges_are_the_graphs_own_strongest_first(lib):
         assert section.held_share == pytest.approx(1)
 
 
-def test_what_is_left_out_is_said(lib):
+def test_what_is_left_out_is_said(lib: Path) -> None:
     graph = load(lib)
     payload = workspace_payload(open_run(lib), limit=300)
     assert sum(section.held for section in payload.sections) == 300
@@ -44,7 +45,7 @@ def test_what_is_left_out_is_said(lib):
         assert section.nonzero == int((inner > 0).sum()) > section.held
 
 
-def test_outputs_as_one_are_the_root_of_the_sum_of_squares(lib):
+def test_outputs_as_one_are_the_root_of_the_sum_of_squares(lib: Path) -> None:
     graph, payload = load(lib), run_payload(lib)
     last = array(payload.sections[-1].into_all, "<f4")
     expected = graph.edges[-1].square().sum(0).sqrt()
@@ -56,11 +57,11 @@ def test_outputs_as_one_are_the_root_of_the_sum_of_squares(lib):
     ("limit", "sizes", "parts"),
     [(10, [2, 100, 100], [2, 4, 4]), (1000, [2, 3], [2, 3]), (0, [5], [0]), (7, [], []), (9, [9, 1], [8, 1])],
 )
-def test_the_limit_is_shared_out(limit, sizes, parts):
+def test_the_limit_is_shared_out(limit: int, sizes: list[int], parts: list[int]) -> None:
     assert share_out(limit, sizes) == parts
 
 
-def test_results_of_an_older_graph_are_not_shown(lib, pca):
+def test_results_of_an_older_graph_are_not_shown(lib: Path, pca: Path) -> None:
     payload = run_payload(lib)
     assert all(section.edges_required for section in payload.sections)
     assert payload.notes is None
@@ -69,7 +70,7 @@ def test_results_of_an_older_graph_are_not_shown(lib, pca):
     assert not any(section.edges_required for section in run_payload(pca).sections)
 
 
-def test_parts_of_an_ablation_stand_at_their_section_and_bounds_are_marked(partly_ablated):
+def test_parts_of_an_ablation_stand_at_their_section_and_bounds_are_marked(partly_ablated: Path) -> None:
     payload = run_payload(partly_ablated)
     result = load_result(partly_ablated, AblationResult)
     ablated = {section.source: section.edges_required for section in payload.sections}
@@ -82,7 +83,7 @@ def test_parts_of_an_ablation_stand_at_their_section_and_bounds_are_marked(partl
     assert len(measured) < len(told.trials)
 
 
-def test_a_result_that_cannot_be_read_is_named_and_left_out(lib):
+def test_a_result_that_cannot_be_read_is_named_and_left_out(lib: Path) -> None:
     """What a later version writes, or a person breaks, must not take the graph away."""
     for name in ("ablation", "curves", "modules", "features", "examples"):
         (lib / f"{name}.json").write_text('{"format": "interbasis-result", "schema": 1, "graph": 3}')
@@ -97,7 +98,7 @@ def test_a_result_that_cannot_be_read_is_named_and_left_out(lib):
     assert "interbasis modules" in problem
 
 
-def test_a_graph_without_edges_has_a_page(lib):
+def test_a_graph_without_edges_has_a_page(lib: Path) -> None:
     graph = load(lib)
     bare = type(graph)(graph.layers, [], graph.config, graph.provenance)
     assert workspace_payload(open_run(bare)).sections == ()

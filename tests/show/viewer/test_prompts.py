@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pytest
@@ -12,19 +13,25 @@ import interbasis
 from attribution_schemas import complaints
 from interbasis.analysis.stages.trace import TraceResult
 from interbasis.analysis.stored_results import load_named
+from interbasis.analysis.traces.records import Trace
 from interbasis.run.run import open_run
-from interbasis.show.viewer import write_page
+from interbasis.show.viewer import ViewerServer, write_page
 from show.viewer import runs
 from show.viewer.looking import hash_with, opened, settle
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 
 @pytest.fixture(scope="module")
-def trace(stories):
+def trace(stories: Path) -> Trace:
     (result,) = load_named(stories, TraceResult).values()
     return result.trace
 
 
-def test_a_prompt_is_listed_and_drawn_with_what_it_says_first(browser, stories_page, trace):
+def test_a_prompt_is_listed_and_drawn_with_what_it_says_first(
+    browser: "Browser", stories_page: str, trace: Trace
+) -> None:
     with opened(browser, stories_page) as page:
         page.get_by_role("button", name="Traces").click()
         settle(page)
@@ -43,7 +50,9 @@ def test_a_prompt_is_listed_and_drawn_with_what_it_says_first(browser, stories_p
         assert heights[0] < heights[1]
 
 
-def test_edges_through_folded_layers_follow_the_chain_rule(browser, stories_page, trace):
+def test_edges_through_folded_layers_follow_the_chain_rule(
+    browser: "Browser", stories_page: str, trace: Trace
+) -> None:
     """The same sums as products of the stored edges, layer by layer, over what is between."""
     nodes = {node.name: node for node in trace.nodes}
     inner = {(e.source, e.target): e.weight for e in trace.edges}
@@ -70,7 +79,9 @@ def test_edges_through_folded_layers_follow_the_chain_rule(browser, stories_page
         assert told == pytest.approx(ends(name), rel=1e-6, abs=1e-9)
 
 
-def test_a_node_opens_with_both_lists_and_the_runs_feature(browser, stories_page, trace):
+def test_a_node_opens_with_both_lists_and_the_runs_feature(
+    browser: "Browser", stories_page: str, trace: Trace
+) -> None:
     node = max((one for one in trace.nodes if one.layer == "unembed"), key=lambda one: one.influence)
     with opened(browser, stories_page + "#tab=prompts") as page:
         page.locator(f'.trace-node[data-name="{node.name}"]').click()
@@ -94,7 +105,9 @@ def test_a_node_opens_with_both_lists_and_the_runs_feature(browser, stories_page
         assert not panel.is_visible()
 
 
-def test_why_a_head_attends_is_told_where_norms_are_folded(browser, stories_page, trace):
+def test_why_a_head_attends_is_told_where_norms_are_folded(
+    browser: "Browser", stories_page: str, trace: Trace
+) -> None:
     """The parts of an edge through attention, handed on by the chain rule, add up to it."""
     with opened(browser, stories_page + "#tab=prompts") as page:
         edges = page.evaluate(
@@ -114,7 +127,9 @@ def test_why_a_head_attends_is_told_where_norms_are_folded(browser, stories_page
         assert "value" in page.locator(".trace-panel .paths").first.inner_text()
 
 
-def test_what_was_measured_is_told_beside_what_was_predicted(browser, stories_page, trace):
+def test_what_was_measured_is_told_beside_what_was_predicted(
+    browser: "Browser", stories_page: str, trace: Trace
+) -> None:
     check = trace.checks.nodes[0]
     with opened(browser, f"{stories_page}#tab=prompts&norms=1&marks=100000&node={check.node}") as page:
         assert page.locator(".trace-node.measured").count() >= len(trace.checks.nodes)
@@ -127,7 +142,9 @@ def test_what_was_measured_is_told_beside_what_was_predicted(browser, stories_pa
         assert evidence.count() == 0 or "%" in evidence.inner_text()
 
 
-def test_pins_groups_and_names_come_back_from_the_address(browser, stories_page, trace):
+def test_pins_groups_and_names_come_back_from_the_address(
+    browser: "Browser", stories_page: str, trace: Trace
+) -> None:
     chosen = sorted(trace.nodes, key=lambda one: -one.influence)
     chosen = [one for one in chosen if one.layer in ("mlp_in.0", "mlp_in.1", "unembed")][:3]
     with opened(browser, stories_page + "#tab=prompts") as page:
@@ -159,7 +176,9 @@ def test_pins_groups_and_names_come_back_from_the_address(browser, stories_page,
         assert page.locator(".trace-node").count() > 3
 
 
-def test_it_is_exported_as_svg_png_and_attribution_graph(browser, stories_page, trace, tmp_path):
+def test_it_is_exported_as_svg_png_and_attribution_graph(
+    browser: "Browser", stories_page: str, trace: Trace, tmp_path: Path
+) -> None:
     pinned = trace.nodes[-1].name
     with opened(browser, f"{stories_page}#tab=prompts&tpins={pinned}") as page:
         for kind in ("SVG", "PNG", "JSON"):
@@ -185,7 +204,7 @@ def test_it_is_exported_as_svg_png_and_attribution_graph(browser, stories_page, 
     assert weights == pytest.approx(sorted(edge.weight for edge in trace.edges), rel=1e-6)
 
 
-def test_a_prompt_by_keyboard_only(browser, stories_page):
+def test_a_prompt_by_keyboard_only(browser: "Browser", stories_page: str) -> None:
     with opened(browser, stories_page + "#tab=prompts") as page:
         for _ in range(60):
             page.keyboard.press("Tab")
@@ -207,14 +226,14 @@ def test_a_prompt_by_keyboard_only(browser, stories_page):
         assert not page.locator(".trace-panel").is_visible()
 
 
-def test_a_long_prompt_is_painted(browser, tmp_path):
+def test_a_long_prompt_is_painted(browser: "Browser", tmp_path: Path) -> None:
     with opened(browser, long_page(tmp_path)) as page:
         assert page.locator(".trace-token").count() == 200
         assert page.evaluate("interbasis.traces.paintedAt") > 0
 
 
 @pytest.mark.slow  # a clock says little while other tests run beside it
-def test_a_long_prompt_is_painted_within_a_second(browser, tmp_path):
+def test_a_long_prompt_is_painted_within_a_second(browser: "Browser", tmp_path: Path) -> None:
     """200 tokens, from navigation to the first paint that holds the nodes, by the browser's own clock."""
     with opened(browser, long_page(tmp_path)) as page:
         assert 0 < page.evaluate("interbasis.traces.paintedAt") < 1000
@@ -224,14 +243,14 @@ def long_page(folder: Path) -> str:
     return write_page([runs.long_trace(folder)], folder / "long.html").as_uri() + "#tab=prompts"
 
 
-def test_a_run_without_prompts_says_how_to_trace_one(browser, server):
+def test_a_run_without_prompts_says_how_to_trace_one(browser: "Browser", server: ViewerServer) -> None:
     with opened(browser, server.url + "#tab=prompts") as page:
         words = page.locator(".prompts").inner_text()
         assert "interbasis trace RUN --sample 3" in words
         assert "--prompt" not in words  # modular addition takes none
 
 
-def test_a_damaged_trace_costs_its_own_part_only(browser, stories, tmp_path):
+def test_a_damaged_trace_costs_its_own_part_only(browser: "Browser", stories: Path, tmp_path: Path) -> None:
     run = shutil.copytree(stories, tmp_path / "run")
     (file,) = (run / "traces").glob("*.json")
     file.write_text("{}")
@@ -240,7 +259,7 @@ def test_a_damaged_trace_costs_its_own_part_only(browser, stories, tmp_path):
         assert page.locator(".node").count() > 10
 
 
-def test_a_second_prompt_can_be_chosen(browser, stories, tmp_path):
+def test_a_second_prompt_can_be_chosen(browser: "Browser", stories: Path, tmp_path: Path) -> None:
     run = shutil.copytree(stories, tmp_path / "run")
     open_run(run).trace(prompt="Once there was a boy named Tom . He", checks=0)
     with opened(browser, write_page([run], tmp_path / "page.html").as_uri() + "#tab=prompts") as page:
@@ -250,7 +269,7 @@ def test_a_second_prompt_can_be_chosen(browser, stories, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def picture_page(tmp_path_factory):
+def picture_page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trace, Any]:
     """A convolutional network with a traced picture."""
     torch.manual_seed(0)
     layers = torch.nn.Conv2d(1, 3, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(4)
@@ -262,7 +281,9 @@ def picture_page(tmp_path_factory):
 
 
 @pytest.mark.parametrize("width", [390, 1440])
-def test_a_traced_picture_stands_beside_its_nodes(browser, picture_page, width):
+def test_a_traced_picture_stands_beside_its_nodes(
+    browser: "Browser", picture_page: tuple[Trace, Any], width: int
+) -> None:
     trace, address = picture_page
     with opened(browser, f"{address}&marks=100000") as page:
         page.set_viewport_size({"width": width, "height": 900})

@@ -4,6 +4,8 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +16,9 @@ from interbasis.show.viewer.notes import save_notes
 from interbasis.show.viewer.page import STATIC, write_page
 from interbasis.show.viewer.payload import run_payload
 from interbasis.show.viewer.schema import SCHEMA, PageData
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 DESCRIPTION = PageData.model_json_schema(mode="serialization")
 WATCH = """(schema) => {
@@ -78,19 +83,21 @@ EVERY_NODE = """() => {
 """Opens the panel of the nodes of a traced prompt, one after the other."""
 
 
-def fields(description: dict = DESCRIPTION) -> set[str]:
+def fields(description: dict[str, Any] = DESCRIPTION) -> set[str]:
     """Every field of every record, as Record.field."""
     records = [description, *description["$defs"].values()]
     return {f"{record['title']}.{name}" for record in records for name in record.get("properties", ())}
 
 
 @pytest.fixture(scope="module")
-def page_files(lib_with_notes, built, stories, tmp_path_factory):
+def page_files(
+    lib_with_notes: Path, built: Path, stories: Path, tmp_path_factory: pytest.TempPathFactory
+) -> list[Any]:
     """Pages of real runs that hold, together, everything that a page can be told."""
     folder = tmp_path_factory.mktemp("schema")
     runs = [lib_with_notes, stories]
-    for name, settings in {"rows": {}, "images": {"images": True}}.items():
-        run = small_runs.classifier(folder / name, **settings)
+    for name in ("rows", "images"):
+        run = small_runs.classifier(folder / name, images=name == "images")
         run.ablate(sections="linear.1", robust=True)
         run.curves()
         run.features(top=4)
@@ -105,7 +112,7 @@ def page_files(lib_with_notes, built, stories, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def lib_with_notes(built, tmp_path_factory):
+def lib_with_notes(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = shutil.copytree(built / "lib", tmp_path_factory.mktemp("notes") / "lib")
     place = {"layer": "mlp_in.0", "index": 3}
     groups = [{"name": "carry", "members": [place]}]
@@ -113,7 +120,11 @@ def lib_with_notes(built, tmp_path_factory):
     return run
 
 
-def watched_reads(browser, file, views=VIEWS) -> tuple[set[str], set[str]]:
+def watched_reads(
+    browser: "Browser",
+    file: Path,
+    views: tuple[str, ...] = VIEWS,
+) -> tuple[set[str], set[str]]:
     """What a page reads of its data in some views, and what it reads that is not in the schema."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
     context.add_init_script(f"({WATCH})({json.dumps(DESCRIPTION)})")
@@ -146,7 +157,7 @@ def watched_reads(browser, file, views=VIEWS) -> tuple[set[str], set[str]]:
     return read, unknown
 
 
-def test_javascript_reads_every_field_and_nothing_else(browser, page_files):
+def test_javascript_reads_every_field_and_nothing_else(browser: "Browser", page_files: list[Any]) -> None:
     everything: set[str] = set()
     for k, file in enumerate(page_files):
         read, unknown = watched_reads(browser, file, VIEWS if k < 2 else FEW_VIEWS)
@@ -155,7 +166,9 @@ def test_javascript_reads_every_field_and_nothing_else(browser, page_files):
     assert fields() - everything == set(), "the page is told what it never shows"
 
 
-def test_a_field_that_is_renamed_on_one_side_is_noticed(browser, page_files, tmp_path):
+def test_a_field_that_is_renamed_on_one_side_is_noticed(
+    browser: "Browser", page_files: list[Any], tmp_path: Path
+) -> None:
     """The check itself: a page whose data name what ranks the features differently."""
     text = page_files[0].read_text(encoding="utf-8")
     renamed = tmp_path / "renamed.html"
@@ -168,7 +181,9 @@ def test_a_field_that_is_renamed_on_one_side_is_noticed(browser, page_files, tmp
     assert "PageLayer.ranked" in fields(changed) - read
 
 
-def test_data_of_another_version_are_refused(browser, page_files, tmp_path):
+def test_data_of_another_version_are_refused(
+    browser: "Browser", page_files: list[Any], tmp_path: Path
+) -> None:
     assert f"export const SCHEMA = {SCHEMA};" in (STATIC / "data.js").read_text(encoding="utf-8")
     text, count = re.subn(
         rf'"schema_version":{SCHEMA}\b', '"schema_version":99', page_files[0].read_text(encoding="utf-8")
@@ -187,7 +202,7 @@ def test_data_of_another_version_are_refused(browser, page_files, tmp_path):
         page.close()
 
 
-def test_the_payload_is_the_schema(built):
+def test_the_payload_is_the_schema(built: Path) -> None:
     payload = run_payload(built / "lib")
     data = PageData(token=None, runs=(payload,))
     assert PageData.model_validate_json(data.to_json()) == data

@@ -5,7 +5,9 @@ import json
 import socket
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -24,16 +26,30 @@ NOTES = {
 }
 
 
-def ask(server, method="GET", path="/", body=None, host=None, **headers):
+def ask(
+    server: ViewerServer,
+    method: str = "GET",
+    path: str = "/",
+    body: bytes | None = None,
+    host: str | None = None,
+    **headers: Any,
+) -> tuple[int, bytes, dict[str, str]]:
     """A request with the secret of the address; a path that is absolute or relative is sent as it is."""
     return ask_without_secret(server, method, with_secret(server, path), body, host, **headers)
 
 
-def with_secret(server, path):
+def with_secret(server: ViewerServer, path: str) -> str:
     return f"/{server.secret}{path}" if path.startswith("/") else path
 
 
-def ask_without_secret(server, method="GET", path="/", body=None, host=None, **headers):
+def ask_without_secret(
+    server: ViewerServer,
+    method: str = "GET",
+    path: str = "/",
+    body: bytes | None = None,
+    host: str | None = None,
+    **headers: Any,
+) -> tuple[int, bytes, dict[str, str]]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
     try:
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
@@ -49,13 +65,15 @@ def ask_without_secret(server, method="GET", path="/", body=None, host=None, **h
         connection.close()
 
 
-def put(server, notes, path="/notes/0", **headers):
+def put(
+    server: ViewerServer, notes: Any, path: str = "/notes/0", **headers: Any
+) -> tuple[int, bytes, dict[str, str]]:
     """Notes written by who has just seen the newest ones."""
     headers = writing(server) | headers
     return ask(server, "PUT", path, json.dumps(notes).encode(), **headers)
 
 
-def writing(server):
+def writing(server: ViewerServer) -> dict[Any, Any]:
     """Headers of the page that has seen the run's newest notes."""
     return {
         "X_Interbasis_Token": server.token,
@@ -64,7 +82,7 @@ def writing(server):
     }
 
 
-def test_the_page_comes_with_strict_headers(server):
+def test_the_page_comes_with_strict_headers(server: ViewerServer) -> None:
     status, body, headers = ask(server)
     assert status == 200
     assert b"<!doctype html>" in body
@@ -87,7 +105,7 @@ def test_the_page_comes_with_strict_headers(server):
         "/....//....//etc/passwd", "/%252e%252e%252fconfig.json",
     ],
 )  # fmt: skip
-def test_there_is_nothing_but_the_page(server, lib, tmp_path, path):
+def test_there_is_nothing_but_the_page(server: ViewerServer, lib: Path, tmp_path: Path, path: str) -> None:
     (tmp_path / "secret.txt").write_text("secret")
     (lib / "link").symlink_to(tmp_path)
     status, body, _ = ask(server, path=path)
@@ -99,7 +117,7 @@ def test_there_is_nothing_but_the_page(server, lib, tmp_path, path):
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example:{port}", ""]
 )
-def test_other_hosts_are_refused(server, host):
+def test_other_hosts_are_refused(server: ViewerServer, host: str) -> None:
     host = host.format(port=server.server_port)
     status, body, _ = ask(server, host=host) if host else raw(server, b"GET / HTTP/1.1\r\n\r\n")
     assert status == 421
@@ -109,7 +127,7 @@ def test_other_hosts_are_refused(server, host):
     assert put(server, NOTES, host=evil)[0] == 421
 
 
-def raw(server, request: bytes):
+def raw(server: ViewerServer, request: bytes) -> tuple[int, bytes, dict[Any, Any]]:
     """What comes back for these very bytes."""
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as connection:
         connection.sendall(request)
@@ -119,16 +137,16 @@ def raw(server, request: bytes):
     return int(answer.split()[1]), answer, {}
 
 
-def test_two_host_headers_are_refused(server):
+def test_two_host_headers_are_refused(server: ViewerServer) -> None:
     request = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\nHost: evil.example\r\n\r\n"
     assert raw(server, request.encode())[0] == 421
 
 
-def test_localhost_is_this_machine_too(server):
+def test_localhost_is_this_machine_too(server: ViewerServer) -> None:
     assert ask(server, host=f"localhost:{server.server_port}")[0] == 200
 
 
-def test_it_listens_on_this_machine_only(server):
+def test_it_listens_on_this_machine_only(server: ViewerServer) -> None:
     assert server.server_address[0] == "127.0.0.1"
 
 
@@ -146,12 +164,14 @@ def test_it_listens_on_this_machine_only(server):
         ({"Content_Length": "many"}, 411),
     ],
 )
-def test_writes_without_the_token_or_in_another_form_are_refused(server, lib, headers, status):
+def test_writes_without_the_token_or_in_another_form_are_refused(
+    server: ViewerServer, lib: Path, headers: dict[str, str], status: int
+) -> None:
     assert put(server, NOTES, **headers)[0] == status
     assert not (lib / "notes.json").exists()
 
 
-def test_notes_are_saved_to_the_run_and_come_back_with_the_page(server, lib):
+def test_notes_are_saved_to_the_run_and_come_back_with_the_page(server: ViewerServer, lib: Path) -> None:
     status, body, _ = put(server, NOTES)
     assert status == 200
     assert json.loads(body) == NOTES == load_result(lib, Notes).model_dump()
@@ -168,40 +188,42 @@ def test_notes_are_saved_to_the_run_and_come_back_with_the_page(server, lib):
         {"names": [{"layer": "mlp_in.0", "index": 1, "name": "\ud800"}]},
     ],
 )  # fmt: skip
-def test_notes_that_are_none_are_refused(server, lib, notes):
+def test_notes_that_are_none_are_refused(server: ViewerServer, lib: Path, notes: Any) -> None:
     assert put(server, notes)[0] == 400
     assert not (lib / "notes.json").exists()
 
 
-def test_broken_or_endless_json_is_refused(server):
+def test_broken_or_endless_json_is_refused(server: ViewerServer) -> None:
     headers = writing(server)
     for body in (b"{", b"[" * 100_000, b"\xff", b"NaN"):
         assert ask(server, "PUT", "/notes/0", body, **headers)[0] == 400
 
 
 @pytest.mark.parametrize("path", ["/notes/1", "/notes/-1", "/notes/0/", "/notes/../0", "/config.json", "/"])
-def test_only_notes_of_the_runs_can_be_written(server, path):
+def test_only_notes_of_the_runs_can_be_written(server: ViewerServer, path: str) -> None:
     assert put(server, NOTES, path)[0] == 404
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"])
-def test_other_methods_are_not_there(server, method):
+def test_other_methods_are_not_there(server: ViewerServer, method: str) -> None:
     assert ask(server, method)[0] == 501
 
 
-def test_the_page_follows_the_run(server, lib):
+def test_the_page_follows_the_run(server: ViewerServer, lib: Path) -> None:
     before = ask(server)[1]
     open_run(lib).ablate(tolerance=1, data="modadd,samples=100", stable=False)
     assert ask(server)[1] != before
 
 
-def test_a_port_in_use_is_refused(server, lib):
+def test_a_port_in_use_is_refused(server: ViewerServer, lib: Path) -> None:
     with pytest.raises(InterbasisError, match="could not listen on port"):
         ViewerServer([lib], server.server_port)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "OPTIONS"])
-def test_without_the_secret_of_the_address_nothing_is_told_or_written(server, lib, method):
+def test_without_the_secret_of_the_address_nothing_is_told_or_written(
+    server: ViewerServer, lib: Path, method: str
+) -> None:
     """As another user of the machine asks, who knows the port but not what `view` printed."""
     body = json.dumps(NOTES).encode() if method == "PUT" else None
     for path in ("/", "/notes/0", "/guess/", "/guess/notes/0", "", "//", "/%00/", "*", server.secret + "/"):
@@ -214,24 +236,24 @@ def test_without_the_secret_of_the_address_nothing_is_told_or_written(server, li
     assert not (lib / "notes.json").exists()
 
 
-def test_a_part_of_the_secret_is_not_enough(server):
+def test_a_part_of_the_secret_is_not_enough(server: ViewerServer) -> None:
     for guess in (server.secret[:-1], server.secret + "x", server.secret.swapcase(), "é" * 43, server.token):
         assert ask_without_secret(server, path=f"/{quote(guess)}/")[0] == 403
     assert server.url == f"http://127.0.0.1:{server.server_port}/{server.secret}/"
     assert len(server.secret) >= 40
 
 
-def test_every_server_has_a_secret_of_its_own(server, lib):
+def test_every_server_has_a_secret_of_its_own(server: ViewerServer, lib: Path) -> None:
     with serving(lib) as other:
         assert other.secret != server.secret
         assert ask_without_secret(other, path=f"/{server.secret}/")[0] == 403
 
 
-def test_200_requests_at_once_are_all_answered(server):
+def test_200_requests_at_once_are_all_answered(server: ViewerServer) -> None:
     """More than wait in the queue of Python's own server, which holds 5."""
     ready = Barrier(200)
 
-    def request(_):
+    def request(_: int) -> int:
         ready.wait()
         return ask(server)[0]
 

@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ os.rename({out!r} + ".new", {out!r})
 
 
 @pytest.fixture
-def browsed(tmp_path) -> Path:
+def browsed(tmp_path: Path) -> Path:
     """Where the browser writes what it saw."""
     out, script = tmp_path / "browsed.json", tmp_path / "browser"
     script.write_text(BROWSER.format(python=sys.executable, out=str(out)))
@@ -36,7 +37,7 @@ def browsed(tmp_path) -> Path:
     return out
 
 
-def wait_for(file: Path) -> dict:
+def wait_for(file: Path) -> dict[str, Any]:
     for _ in range(600):
         if file.exists():
             return json.loads(file.read_text())
@@ -44,7 +45,7 @@ def wait_for(file: Path) -> dict:
     raise AssertionError(f"{file.name} did not appear")
 
 
-def test_the_secret_is_printed_and_is_no_argument_of_the_browser(lib, browsed):
+def test_the_secret_is_printed_and_is_no_argument_of_the_browser(lib: Path, browsed: Path) -> None:
     """Other users of the machine see the arguments of all processes."""
     environment = os.environ | {"BROWSER": f"{browsed.parent / 'browser'} %s"}
     code = "from interbasis.cli import main; main()"

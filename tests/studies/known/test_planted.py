@@ -1,8 +1,12 @@
 """Planted networks are what they say: parts that do not act on each other, mixed in every layer."""
 
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
+from interbasis.network.network import Section
 from interbasis_studies.known import PlantedSpec, plant
 from interbasis_studies.known.truth import NO_PART
 
@@ -15,7 +19,7 @@ SMALL = {"parts": 3, "size": 2, "hidden": 4, "outputs": 1, "depth": 2, "samples"
      {"unread": 2, "inputs": "sparse"}, {"duplicated": True, "activation": "tanh", "inputs": "uniform"}],
     ids=str,
 )  # fmt: skip
-def test_the_network_computes_what_the_parts_compute(parameters):
+def test_the_network_computes_what_the_parts_compute(parameters: dict[str, Any]) -> None:
     """f = T g in every layer, for g computed without mixing; sections map 0 to 0."""
     known = plant(PlantedSpec(**SMALL, **parameters), seed=3)
     activations = known.network.activations(known.inputs)
@@ -26,14 +30,16 @@ def test_the_network_computes_what_the_parts_compute(parameters):
     assert known.network.sections[0](zero).abs().max() == 0
 
 
-def test_parts_act_on_each_other_through_cross_talk_alone():
+def test_parts_act_on_each_other_through_cross_talk_alone() -> None:
     for cross_talk in (0.0, 0.2):
         known = plant(PlantedSpec(**SMALL, cross_talk=cross_talk), seed=1)
         network, truth = known.network, known.truth
         T = truth.mixings
         for k, section in enumerate(network.sections):
 
-            def true_coordinates(g, section=section, k=k, T=T):
+            def true_coordinates(
+                g: Tensor, section: Section = section, k: int = k, T: tuple[Tensor, ...] = T
+            ) -> Tensor:
                 f = torch.cat([torch.ones(1), g @ T[k].T])[None, None]
                 return torch.linalg.solve(T[k + 1], section(f)[0, 0, 1:])
 
@@ -45,7 +51,7 @@ def test_parts_act_on_each_other_through_cross_talk_alone():
         assert truth.acts_on[-1].sum() == 3  # outputs read their own part alone
 
 
-def test_a_parameter_changes_what_it_is_about_and_nothing_else():
+def test_a_parameter_changes_what_it_is_about_and_nothing_else() -> None:
     plain, correlated = plant(PlantedSpec(**SMALL)), plant(PlantedSpec(**SMALL, correlation=0.3))
     assert not torch.equal(plain.inputs, correlated.inputs)
     for one, other in zip(plain.network.sections, correlated.network.sections, strict=True):
@@ -55,7 +61,7 @@ def test_a_parameter_changes_what_it_is_about_and_nothing_else():
     assert not torch.equal(plain.inputs, plant(PlantedSpec(**SMALL), seed=1).inputs)
 
 
-def test_inputs_have_the_asked_moments():
+def test_inputs_have_the_asked_moments() -> None:
     spec = PlantedSpec(parts=2, size=1, samples=40_000, correlation=0.4, scale=5)
     for inputs in ("normal", "uniform", "laplace", "sparse"):
         S = plant(spec.model_copy(update={"inputs": inputs})).truth.covariance(0)
@@ -64,7 +70,7 @@ def test_inputs_have_the_asked_moments():
         assert abs(S[0, 1] / deviations.prod() - 0.4) <= 0.05
 
 
-def test_unread_directions_and_duplicates_are_labelled():
+def test_unread_directions_and_duplicates_are_labelled() -> None:
     known = plant(PlantedSpec(**SMALL, unread=2))
     assert known.truth.parts[0].tolist() == [0, 0, 1, 1, 2, 2, NO_PART, NO_PART]
     assert (
@@ -76,7 +82,7 @@ def test_unread_directions_and_duplicates_are_labelled():
     assert torch.allclose(twin.values[-2][:, :2], twin.values[-2][:, 2:4], rtol=1e-12)
 
 
-def test_crowding_has_fewer_dimensions_than_features():
+def test_crowding_has_fewer_dimensions_than_features() -> None:
     known = plant(PlantedSpec(parts=8, size=1, crowding=2, samples=20, inputs="sparse"))
     assert known.network.nodes[0].width == 5
     assert known.truth.mixings[0].shape == (4, 8)

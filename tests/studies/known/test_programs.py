@@ -27,7 +27,7 @@ def expected(program: str, tokens: list[int]) -> list[int | None]:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_it_computes_the_program(program):
+def test_it_computes_the_program(program: str) -> None:
     known = plant_program(ProgramSpec(program=program, sequences=SEQUENCES, sharpness=20), seed=1)
     outputs = known.network(known.inputs)
     wanted = [expected(program, row) for row in known.inputs.tolist()]
@@ -45,7 +45,7 @@ def test_it_computes_the_program(program):
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_only_what_the_truth_names_acts(program):
+def test_only_what_the_truth_names_acts(program: str) -> None:
     """Other variables of an input, drawn anew, change no variable but those that read them."""
     spec = ProgramSpec(program=program, sequences=SEQUENCES, sharpness=3)
     known, truth = plant_program(spec, seed=0), plant_program(spec, seed=0).truth
@@ -71,7 +71,7 @@ def test_only_what_the_truth_names_acts(program):
                 assert touched >= allowed & set(owners.tolist()), (k, part)
 
 
-def test_the_best_rotation_finds_more_than_a_random_one():
+def test_the_best_rotation_finds_more_than_a_random_one() -> None:
     known = plant_program(ProgramSpec(program="induction", sequences=100), seed=0)
     scores = {basis: score(known, fit(known, basis)) for basis in ("lib", "random", "ceiling")}
     assert scores["ceiling"].features == pytest.approx(1, abs=1e-6)

@@ -1,10 +1,14 @@
 """The board: resumed and repeated bit for bit, its page complete in itself, its sentences true."""
 
 import re
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from command_line import Cli
 from interbasis.compute.checkpoints import NO_CHECKPOINTS, Checkpoints
 from interbasis_studies.cli.scoreboard import _tables
 from interbasis_studies.known import PlantedSpec, scoreboard_axes
@@ -15,28 +19,33 @@ from interbasis_studies.known.records import Estimate, RecoveryScores, Row, Scor
 from widths import check_parts
 
 SMALL = PlantedSpec(parts=2, size=2, hidden=4, depth=1, samples=200)
-AXES = {"correlation": (("0", SMALL), ("0.6", SMALL.model_copy(update={"correlation": 0.6})))}
+AXES: dict[str, Any] = {"correlation": (("0", SMALL), ("0.6", SMALL.model_copy(update={"correlation": 0.6})))}
 REQUEST = ScoreboardRequest(quick=True, seeds=2, bases="lib,jib,ica,random,ceiling")
 
 
 @pytest.fixture(scope="module")
-def small():
+def small() -> Iterator[None]:
     before, scoreboard_axes.QUICK_AXES = scoreboard_axes.QUICK_AXES, AXES
     yield
     scoreboard_axes.QUICK_AXES = before
 
 
 @pytest.fixture(scope="module")
-def board(small, tmp_path_factory):
+def board(small: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Scoreboard]:
     folder = tmp_path_factory.mktemp("board")
     return folder, module.run(REQUEST, folder, progress=False)
 
 
-def test_the_same_bits_after_an_interruption(board, tmp_path, monkeypatch):
+def test_the_same_bits_after_an_interruption(
+    board: tuple[Any, Scoreboard], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, first = board
-    done, scores = [], module._scores
+    done: list[Any] = []
+    scores = module._scores
 
-    def killed(cell):
+    def killed(
+        cell: Any,
+    ) -> Iterator[tuple[str, RecoveryScores]]:
         if len(done) == 2:
             raise KeyboardInterrupt
         done.append(cell)
@@ -53,7 +62,7 @@ def test_the_same_bits_after_an_interruption(board, tmp_path, monkeypatch):
     assert not (tmp_path / ".resume").exists()
 
 
-def test_the_page_holds_everything(board):
+def test_the_page_holds_everything(board: tuple[Any, Scoreboard]) -> None:
     folder, first = board
     html = page(first)
     assert html.count("data:image/png;base64,") == len(first.axes)
@@ -66,12 +75,12 @@ def test_the_page_holds_everything(board):
     assert Scoreboard.model_validate_json((folder / "scoreboard.json").read_text()) == first
 
 
-def test_the_table_at_any_width(board):
+def test_the_table_at_any_width(board: tuple[Any, Scoreboard]) -> None:
     folder, first = board
     assert "0.6" in check_parts(_tables(first, folder / "scoreboard.html"))
 
 
-def test_ceiling_and_sentences(board):
+def test_ceiling_and_sentences(board: tuple[Any, Scoreboard]) -> None:
     _, first = board
     for value in ("0", "0.6"):
         ceiling = first.estimate("correlation", value, "ceiling", "features")
@@ -84,13 +93,13 @@ def test_ceiling_and_sentences(board):
     assert (f"at correlation {below} for the first time" in sentences) == (below is not None)
 
 
-def test_an_interval_is_students():
+def test_an_interval_is_students() -> None:
     estimate = Estimate.over_seeds([0.0, 1.0, 2.0, 3.0, 4.0])
     assert estimate.mean == 2
     assert estimate.high - 2 == pytest.approx(2.776 * 2.5**0.5 / 5**0.5, rel=1e-3)
 
 
-def scored(axis, means):
+def scored(axis: str, means: list[Any]) -> Scoreboard:
     """A board of one basis with given scores of modules, at values 0, 0.1, 0.2, …"""
     rows = []
     for number, mean in enumerate(means):
@@ -99,7 +108,7 @@ def scored(axis, means):
     return Scoreboard(request=REQUEST, versions={}, rows=tuple(rows))
 
 
-def test_where_a_score_falls_below_a_half():
+def test_where_a_score_falls_below_a_half() -> None:
     board = scored("correlation", [0.9, 0.7, 0.4, 0.6, 0.1])
     assert board.breakdown("correlation", "lib") == "0.2"
     assert board.crossing("correlation", "lib") == pytest.approx(0.1 + 0.1 * 0.2 / 0.3)
@@ -108,7 +117,7 @@ def test_where_a_score_falls_below_a_half():
 
 
 @pytest.mark.slow
-def test_processes_share_the_cells(tmp_path):
+def test_processes_share_the_cells(tmp_path: Path) -> None:
     cells = [module._Cell(SMALL, seed, ("lib",)) for seed in (0, 1)]
     checkpoints = Checkpoints(tmp_path, "scoreboard", {})
     checkpoints.begin()
@@ -119,7 +128,7 @@ def test_processes_share_the_cells(tmp_path):
     assert all(checkpoints.checkpoint(cell.key).complete for cell in cells)
 
 
-def test_bad_input(cli):
+def test_bad_input(cli: Cli) -> None:
     code, _, error = cli("scoreboard", "--axes", "nonsense")
     assert code == 2
     assert "there is no axis 'nonsense'" in error

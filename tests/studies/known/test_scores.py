@@ -5,16 +5,17 @@ import pytest
 import torch
 
 from interbasis_studies.known import PlantedSpec, fit, plant, score
+from interbasis_studies.known.truth import KnownNetwork
 
 SPEC = PlantedSpec(parts=3, size=4, hidden=8, depth=2, samples=600)
 
 
 @pytest.fixture(scope="module", params=["orthogonal", "general"])
-def known(request):
+def known(request: pytest.FixtureRequest) -> KnownNetwork:
     return plant(SPEC.model_copy(update={"mixing": request.param, "correlation": 0.3}), seed=2)
 
 
-def test_where_parts_do_not_touch_the_ceiling_finds_all(known):
+def test_where_parts_do_not_touch_the_ceiling_finds_all(known: KnownNetwork) -> None:
     scores = score(known, fit(known, "ceiling"))
     for name in ("features", "matched", "subspaces", "coverage", "edge_precision", "edge_auroc"):
         assert getattr(scores, name) >= 1 - 1e-6, name
@@ -23,14 +24,14 @@ def test_where_parts_do_not_touch_the_ceiling_finds_all(known):
     assert scores.effects >= 0.9
 
 
-def test_correlation_costs_lib_more_than_jib(known):
+def test_correlation_costs_lib_more_than_jib(known: KnownNetwork) -> None:
     lib, jib = (score(known, fit(known, basis)) for basis in ("lib", "jib"))
     assert lib.features < 0.9 < jib.features
     assert jib.modules >= 0.95
     assert jib.edge_precision > lib.edge_precision + 0.2
 
 
-def test_a_random_rotation_scores_what_theory_says():
+def test_a_random_rotation_scores_what_theory_says() -> None:
     """Shares of a random direction in m parts of w dimensions are Dirichlet(w/2, …, w/2)."""
     draws = np.random.default_rng(0).dirichlet([SPEC.size / 2] * SPEC.parts, 100_000).max(1)
     found = []
@@ -42,7 +43,7 @@ def test_a_random_rotation_scores_what_theory_says():
     assert abs(np.mean(found) - draws.mean()) <= 4 * error
 
 
-def test_shares_do_not_depend_on_coordinates_within_a_part():
+def test_shares_do_not_depend_on_coordinates_within_a_part() -> None:
     known = plant(SPEC)
     layer = fit(known, "lib").layers[1]
     shares = known.truth.shares(1, layer.transform[1:])
@@ -57,13 +58,13 @@ def test_shares_do_not_depend_on_coordinates_within_a_part():
     assert (other.shares(1, layer.transform[1:]) - shares).abs().max() <= 1e-10
 
 
-def test_ica_finds_independent_parts_that_are_not_normal():
+def test_ica_finds_independent_parts_that_are_not_normal() -> None:
     spec = SPEC.model_copy(update={"inputs": "laplace", "mixing": "general", "samples": 4000})
     known = plant(spec)
     assert score(known, fit(known, "ica")).features > score(known, fit(known, "pca")).features + 0.2
 
 
-def test_unwhitened_depends_on_coordinates():
+def test_unwhitened_depends_on_coordinates() -> None:
     """Without whitening the parts are found under rotations, and lost under a general mixing."""
     rotated, stretched = (plant(SPEC.model_copy(update={"mixing": m})) for m in ("orthogonal", "general"))
     assert score(rotated, fit(rotated, "unwhitened")).features >= 1 - 1e-6

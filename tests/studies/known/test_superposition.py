@@ -1,6 +1,7 @@
 """Planted networks with more features than dimensions, and dictionaries that find them."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,16 +18,17 @@ from interbasis_studies.known.superposition import (
     score_dictionaries,
     train_dictionaries,
 )
+from interbasis_studies.known.truth import KnownNetwork
 
 SMALL = SuperpositionSpec(width=24, crowding=2, samples=4000, steps=500, unread=0.15)
 
 
 @pytest.fixture(scope="module")
-def known():
+def known() -> KnownNetwork:
     return plant_superposition(SMALL, seed=1)
 
 
-def test_true_features_are_what_the_layers_hold(known):
+def test_true_features_are_what_the_layers_hold(known: KnownNetwork) -> None:
     activations = known.network.activations(known.inputs)
     for k in range(SMALL.depth + 1):
         held = known.truth.values[k] @ known.truth.mixings[k].T
@@ -37,7 +39,7 @@ def test_true_features_are_what_the_layers_hold(known):
     assert counts[1] < 8
 
 
-def test_unread_features_have_no_effect(known):
+def test_unread_features_have_no_effect(known: KnownNetwork) -> None:
     unread = known.truth.parts[0] < 0
     assert unread.sum() == SMALL.unread_features == 7
     g = known.truth.values[0].clone()
@@ -45,7 +47,7 @@ def test_unread_features_have_no_effect(known):
     torch.testing.assert_close(known.network(g @ known.truth.mixings[0].T), known.network(known.inputs))
 
 
-def test_scores_of_the_truth_are_1(known):
+def test_scores_of_the_truth_are_1(known: KnownNetwork) -> None:
     directions = [known.truth.mixings[k].T for k in range(2)]
     read = known.truth.parts[0] >= 0
     edges = torch.zeros(len(read), len(read), dtype=torch.float64)
@@ -54,7 +56,7 @@ def test_scores_of_the_truth_are_1(known):
     assert list(found.values()) == pytest.approx([1.0, 1.0, 1.0])
 
 
-def test_a_dictionary_finds_what_no_basis_can(known):
+def test_a_dictionary_finds_what_no_basis_can(known: KnownNetwork) -> None:
     lib = build(known.network, known.inputs, edge_method=None, progress=False).graph
     basis = score_basis(known, lib, SMALL.depth)
     for metric in ("raw", "both"):
@@ -65,7 +67,7 @@ def test_a_dictionary_finds_what_no_basis_can(known):
         assert math.isnan(scores.modules)
 
 
-def test_rows_of_the_scoreboard(tmp_path, monkeypatch):
+def test_rows_of_the_scoreboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = SMALL.model_copy(update={"samples": 1500, "steps": 30, "depth": 1})
     monkeypatch.setitem(MORE_AXES, "superposition", (("2 per dimension", tiny),))
     request = ScoreboardRequest(axes="superposition", bases="lib,dictionary,dictionary_both", seeds=2)

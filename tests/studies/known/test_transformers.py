@@ -6,14 +6,15 @@ import torch
 import interbasis
 from interbasis_studies.known import fit, plant_transformer, score
 from interbasis_studies.known.transformers import POSITIONS, SUBSPACES, TOKENS, _where
+from interbasis_studies.known.truth import KnownNetwork
 
 
 @pytest.fixture(scope="module")
-def known():
+def known() -> KnownNetwork:
     return plant_transformer(seed=1, samples=60)
 
 
-def test_heads_do_what_they_are_called(known):
+def test_heads_do_what_they_are_called(known: KnownNetwork) -> None:
     g = known.truth.values[-2].unflatten(0, (60, POSITIONS))
     before = g[:, 1:, _where("previous")].argmax(-1)
     assert torch.equal(before, known.inputs[:, :-1])
@@ -29,7 +30,7 @@ def test_heads_do_what_they_are_called(known):
     assert checked
 
 
-def test_mixing_hides_it_and_changes_nothing(known):
+def test_mixing_hides_it_and_changes_nothing(known: KnownNetwork) -> None:
     for f, T, g in zip(
         known.network.activations(known.inputs), known.truth.mixings, known.truth.values, strict=True
     ):
@@ -37,7 +38,7 @@ def test_mixing_hides_it_and_changes_nothing(known):
     assert known.network(known.inputs).shape == (60, POSITIONS, 2 * TOKENS + 5)
 
 
-def test_jacobians_vanish_where_no_interaction_is_told(known):
+def test_jacobians_vanish_where_no_interaction_is_told(known: KnownNetwork) -> None:
     truth, network = known.truth, known.network
     names = list(SUBSPACES)
     for k, section in enumerate(network.sections):
@@ -54,7 +55,7 @@ def test_jacobians_vanish_where_no_interaction_is_told(known):
                     assert block.max() > 1e-3, (section, names[target], names[source])
 
 
-def test_scores_without_modules(known):
+def test_scores_without_modules(known: KnownNetwork) -> None:
     ceiling, chance = (score(known, fit(known, basis)) for basis in ("ceiling", "random"))
     assert ceiling.features >= 1 - 1e-6
     assert ceiling.false_mass <= 1e-9

@@ -6,16 +6,17 @@ import torch
 import interbasis
 from interbasis_studies.known import score_two_tasks
 from interbasis_studies.known.two_task_transformer import TwoTaskTransformerRecipe, train_two_task_transformer
+from interbasis_studies.known.two_tasks import TwoTasks
 
 RECIPE = TwoTaskTransformerRecipe(p=5, q=5, width=16, hidden=16, steps=60, samples=200, test_samples=100)
 
 
 @pytest.fixture(scope="module")
-def trained():
+def trained() -> TwoTasks:
     return train_two_task_transformer(RECIPE)
 
 
-def test_the_tasks_are_what_they_are_called(trained):
+def test_the_tasks_are_what_they_are_called(trained: TwoTasks) -> None:
     x, y, u, v = (trained.inputs[:, k] for k in range(4))
     assert torch.equal(trained.labels[:, 0], (x + y) % 5)
     assert torch.equal(trained.labels[:, 1], ((u - 5) * (v - 5)) % 5)
@@ -26,7 +27,7 @@ def test_the_tasks_are_what_they_are_called(trained):
         assert not seen & {tuple(row) for row in trained.test_inputs[:, pair].tolist()}
 
 
-def test_training_goes_through_the_network_that_comes_out(trained):
+def test_training_goes_through_the_network_that_comes_out(trained: TwoTasks) -> None:
     """Both losses fell below those of a network at initialisation, on what it was trained on."""
     labels = trained.labels
     untrained = train_two_task_transformer(RECIPE.model_copy(update={"steps": 0}))
@@ -39,7 +40,7 @@ def test_training_goes_through_the_network_that_comes_out(trained):
     assert torch.equal(again.network(trained.inputs), trained.network(trained.inputs))
 
 
-def test_scores(trained):
+def test_scores(trained: TwoTasks) -> None:
     graph = interbasis.build(trained.network, trained.inputs, progress=False).graph
     scores = score_two_tasks(trained, graph, null_graphs=2)
     assert 0 <= scores.selectivity <= 1

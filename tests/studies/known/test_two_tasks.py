@@ -5,28 +5,29 @@ import torch
 
 import interbasis
 from interbasis_studies.known import TwoTaskRecipe, score_two_tasks, train_two_tasks
+from interbasis_studies.known.two_tasks import TwoTasks
 
 RECIPE = TwoTaskRecipe(hidden=16, steps=150, samples=600, test_samples=200)
 
 
 @pytest.fixture(scope="module")
-def trained():
+def trained() -> TwoTasks:
     return train_two_tasks(RECIPE)
 
 
-def test_both_tasks_are_learnt(trained):
+def test_both_tasks_are_learnt(trained: TwoTasks) -> None:
     assert min(trained.accuracies) > 0.6
     assert max(train_two_tasks(RECIPE.model_copy(update={"steps": 0})).accuracies) < 0.3
     again = train_two_tasks(RECIPE)
     assert torch.equal(again.network(trained.test_inputs), trained.network(trained.test_inputs))
 
 
-def test_training_and_test_images_differ(trained):
+def test_training_and_test_images_differ(trained: TwoTasks) -> None:
     left = {tuple(row.tolist()) for row in trained.inputs[:, :64]}
     assert not left & {tuple(row.tolist()) for row in trained.test_inputs[:, :64]}
 
 
-def test_features_that_see_one_half_are_selective(trained):
+def test_features_that_see_one_half_are_selective(trained: TwoTasks) -> None:
     """The neurons of the first layer are pixels: each belongs to one image, so that a network that keeps its
     tasks apart loses one task only. One whose outputs are all the same mixture is selective for none.
     """

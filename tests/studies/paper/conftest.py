@@ -1,7 +1,10 @@
 """Tiny models and their reproductions, made once for all tests."""
 
 import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +16,11 @@ from interbasis.data.modadd import pairs
 from interbasis.models import mlp
 from interbasis_studies.paper import plan as plans
 from interbasis_studies.paper import runner
-from interbasis_studies.paper.plan import make_plan
+from interbasis_studies.paper.plan import Plan, TaskName, make_plan
+from interbasis_studies.paper.records import Reproduction
 from interbasis_studies.training.modadd import Recipe, initial_weights, logits
+
+Reproduced = tuple[Plan, Reproduction[Any]]
 
 
 def small_adder(seed: int) -> dict[str, torch.Tensor]:
@@ -31,7 +37,7 @@ def small_adder(seed: int) -> dict[str, torch.Tensor]:
 
 
 @contextmanager
-def quickly():
+def quickly() -> Iterator[None]:
     """With few rewired graphs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "NULL_GRAPHS", 3)
@@ -39,23 +45,25 @@ def quickly():
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_null_graphs():
+def few_null_graphs() -> Iterator[None]:
     with quickly():
         yield
 
 
 @pytest.fixture(scope="session")
-def reproduction_of(made_once, tmp_path_factory):
+def reproduction_of(
+    made_once: Callable[[str, Callable[[Path], object]], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Reproduced]:
     """reproduction_of(task, weights, …): the reproduction of small models that ``weights(folder)`` writes.
 
     One test process does the work; every process goes on from a copy, in which it may write.
     """
 
-    def reproduction(task, weights, **options):
-        def given(folder):
+    def reproduction(task: TaskName, weights: Callable[[Path], None], **options: str) -> Reproduced:
+        def given(folder: Path) -> dict[str, str]:
             return {key: value.format(folder=folder) for key, value in options.items()}
 
-        def make(folder):
+        def make(folder: Path) -> None:
             folder.mkdir()
             weights(folder)
             runner.reproduce(make_plan(task, folder / "out", checkpoints=folder, **given(folder)))
@@ -71,25 +79,25 @@ def reproduction_of(made_once, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def additions(reproduction_of):
+def additions(reproduction_of: Callable[..., Reproduced]) -> Reproduced:
     """Two modular-addition transformers, p = 7, and their reproduction in three bases."""
     return reproduction_of("modadd", two_adders, bases="lib,pca,gib")
 
 
-def two_adders(folder):
+def two_adders(folder: Path) -> None:
     for seed in (0, 1):
         save_file(small_adder(seed), folder / f"seed{seed}.safetensors")
 
 
 @pytest.fixture(scope="session")
-def pictures(reproduction_of):
+def pictures(reproduction_of: Callable[..., Reproduced]) -> Reproduced:
     """Rows of 12 numbers in which animals are brighter, and a small network."""
     return reproduction_of("cifar10", rows_and_network, data="npz:{folder}/rows.npz", bases="lib,pca")
 
 
-def rows_and_network(folder):
+def rows_and_network(folder: Path) -> None:
     rng = np.random.default_rng(0)
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for split, count in (("train", 200), ("test", 120)):
         labels = np.arange(count) % 10
         bright = 0.6 * np.isin(labels, (2, 3, 4, 5, 6, 7))[:, None]

@@ -1,5 +1,8 @@
 """Claims C4 to C6 as code, on small images; docs/results/cifar10_features.md has the trained models."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,10 +14,11 @@ from interbasis import features
 from interbasis.data.samples import scale_pixels
 from interbasis.models import mlp
 from interbasis_studies.paper.tasks.cifar10 import directions as cifar10
+from interbasis_studies.paper.tasks.cifar10.directions import Images
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Images, Path, nn.Sequential]:
     """Images of 4 × 4 pixels in which animals are brighter, and a small network."""
     rng = np.random.default_rng(0)
     pairs = []
@@ -29,7 +33,9 @@ def made(tmp_path_factory):
     return cifar10.Images(*pairs), path, module
 
 
-def test_the_direction_is_chosen_on_training_images_and_measured_on_others(made):
+def test_the_direction_is_chosen_on_training_images_and_measured_on_others(
+    made: tuple[Images, Path, nn.Sequential],
+) -> None:
     images, path, module = made
     result = cifar10.animal_direction(images, [path])
     (model,) = result.models
@@ -51,12 +57,12 @@ def test_the_direction_is_chosen_on_training_images_and_measured_on_others(made)
     assert cifar10.table(result).count("\n") == 1 + 2 * 4
 
 
-def test_images_are_read_as_everywhere_else(tmp_path):
+def test_images_are_read_as_everywhere_else(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    arrays = {
+    arrays: dict[str, Any] = {
         f"x_{split}": rng.integers(0, 256, (6, 32, 32, 3)).astype(np.uint8) for split in ("train", "test")
     }
-    labels = {f"y_{split}": np.arange(6, dtype=np.uint8) for split in ("train", "test")}
+    labels: dict[str, Any] = {f"y_{split}": np.arange(6, dtype=np.uint8) for split in ("train", "test")}
     np.savez(tmp_path / "images.npz", **arrays, **labels)
     images = cifar10.Images.load(tmp_path / "images.npz")
     stored = arrays["x_test"][5, 1, 3, 2] / 127.5 - 1
@@ -64,7 +70,7 @@ def test_images_are_read_as_everywhere_else(tmp_path):
     assert images.train[1].tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_bad_files_are_refused(tmp_path, made):
+def test_bad_files_are_refused(tmp_path: Path, made: tuple[Images, Path, nn.Sequential]) -> None:
     with pytest.raises(interbasis.InterbasisError, match="no such file"):
         cifar10.animal_direction(tmp_path / "none.npz", [])
     with pytest.raises(interbasis.InterbasisError, match="safetensors"):

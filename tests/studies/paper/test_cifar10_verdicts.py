@@ -10,7 +10,7 @@ from interbasis_studies.paper.tasks.cifar10 import claims as rules
     [((0.466, 0.484), "reproduced"), ((0.47, 0.49), "differs"), ((0.42, 0.47), "differs"),
      ((0.47, 0.535), "not reproduced")],
 )  # fmt: skip
-def test_c1_accuracy(test, ruling):
+def test_c1_accuracy(test: tuple[float, float], ruling: str) -> None:
     assert rules.accuracy(test).ruling == ruling
 
 
@@ -22,12 +22,12 @@ def test_c1_accuracy(test, ruling):
         (((9, 9), (10, 10)), "not reproduced"),
     ],
 )
-def test_c2_sparser(lib, ruling):
+def test_c2_sparser(lib: tuple[tuple[int, int], tuple[int, int]], ruling: str) -> None:
     verdict = rules.sparser(lib, ((10, 10), (10, 10)))
     assert verdict.ruling == ruling
 
 
-def test_c2_gives_the_median_ratio_of_every_layer():
+def test_c2_gives_the_median_ratio_of_every_layer() -> None:
     verdict = rules.sparser(((10, 100), (10, 100), (10, 100)), ((20, 300), (30, 300), (900, 300)))
     assert verdict.here == "6 of 6; PCA needs 3.0, 3.0 times LIB's (median per layer)"
 
@@ -37,7 +37,7 @@ def test_c2_gives_the_median_ratio_of_every_layer():
     [(((50, 50),), "reproduced"), (((51, 50),), "differs"), (((51, 51),), "not reproduced"),
      (((9000, 20), (40, 20), (50, 20)), "reproduced")],
 )  # fmt: skip
-def test_c3_few_edges(lib, ruling):
+def test_c3_few_edges(lib: tuple[tuple[int, int], ...], ruling: str) -> None:
     assert rules.few_edges(lib).ruling == ruling
 
 
@@ -50,7 +50,7 @@ def test_c3_few_edges(lib, ruling):
         ((0.85, 0.91), (0.70, 0.80), "not reproduced"),
     ],
 )
-def test_c4_one_direction(lib, pca, ruling):
+def test_c4_one_direction(lib: tuple[float, float], pca: tuple[float, float], ruling: str) -> None:
     assert rules.one_direction([lib], [pca], [0.95]).ruling == ruling
 
 
@@ -59,7 +59,7 @@ def test_c4_one_direction(lib, pca, ruling):
     [((0.50, 0.56), "reproduced"), ((0.46, 0.50), "differs"), ((0.66, 0.70), "differs"),
      ((0.38, 0.38), "not reproduced")],
 )  # fmt: skip
-def test_c5_explained(shares, ruling):
+def test_c5_explained(shares: tuple[float, float], ruling: str) -> None:
     assert rules.explained(shares).ruling == ruling
 
 
@@ -67,10 +67,10 @@ def test_c5_explained(shares, ruling):
     ("after", "ruling"),
     [((0.56, 0.551), "reproduced"), ((0.56, 0.549), "differs"), ((0.56, 0.50), "not reproduced")],
 )
-def test_c6_intervention(after, ruling):
+def test_c6_intervention(after: tuple[float, float], ruling: str) -> None:
     assert rules.intervention((0.50, 0.50), after).ruling == ruling
 
 
-def test_c6_says_by_how_much():
+def test_c6_says_by_how_much() -> None:
     verdict = rules.intervention((0.50, 0.51), (0.54, 0.55))
     assert verdict.by == "+4.0 points on average, -3.0 against the paper's +7.0"

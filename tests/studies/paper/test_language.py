@@ -1,12 +1,15 @@
 """The paper's section 3.3 on a tiny random GPT-2, and on a few tokens of a real one."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import interbasis
+from command_line import Cli
 from interbasis.analysis.ablation.masked_pass import ablate_edges
 from interbasis.analysis.ablation.search import edges_required
 from interbasis.analysis.stages import ablate, features
@@ -15,14 +18,15 @@ from interbasis.analysis.stages.features import FeaturesResult
 from interbasis.analysis.stored_results import load_result, load_tensors
 from interbasis.run.run import open_run
 from interbasis_studies.paper import runner
-from interbasis_studies.paper.plan import make_plan
+from interbasis_studies.paper.plan import Plan, make_plan
 from interbasis_studies.paper.tasks.language.measures import kinds, shape
 from interbasis_studies.paper.tasks.language.records import TokensUsed
+from studies.paper.conftest import Reproduced
 from tiny_models import random_model
 
 
 @pytest.fixture(scope="module")
-def stories(tmp_path_factory):
+def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of two blocks, and tokens in which every other one repeats the one before."""
     folder = tmp_path_factory.mktemp("stories")
     random_model("gpt2", torch.float32).save_pretrained(folder / "model")
@@ -32,24 +36,24 @@ def stories(tmp_path_factory):
     return folder
 
 
-def plan_for(stories, out, **given):
+def plan_for(stories: Path, out: Path, **given: Any) -> Plan:
     named = {"model": f"hf:{stories}/model", "data": f"tokens:{stories}/tokens_train.uint16"}
     few = {"tokens": 640, "edge_tokens": 160, "test_tokens": 320}
     return make_plan("tinystories", out, **named | few | given)
 
 
 @pytest.fixture(scope="module")
-def reproduced(stories, tmp_path_factory):
+def reproduced(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Reproduced:
     plan = plan_for(stories, tmp_path_factory.mktemp("reproduced"))
     return plan, runner.reproduce(plan)
 
 
-def test_every_basis_is_a_run_on_the_same_windows(reproduced):
+def test_every_basis_is_a_run_on_the_same_windows(reproduced: Reproduced) -> None:
     plan, result = reproduced
     assert [job.basis for job in result.jobs] == ["lib", "pca"]
     assert result.missing == ()
     for job in result.jobs:
-        run = open_run(plan.out / job.run)
+        run: Any = open_run(plan.out / job.run)
         assert run.graph.provenance.samples == {"data": 40, "jacobian_data": 40, "edge_data": 10}
         assert job.tokens == TokensUsed(basis=640, edges=160, test=320, test_windows=20, described=640)
         assert len(run.data(None, "train")) == 40
@@ -61,10 +65,10 @@ def test_every_basis_is_a_run_on_the_same_windows(reproduced):
     assert stored == json.loads(result.model_dump_json(serialize_as_any=True))
 
 
-def test_the_numbers_are_those_of_the_library(reproduced):
+def test_the_numbers_are_those_of_the_library(reproduced: Reproduced) -> None:
     plan, result = reproduced
     run = open_run(plan.out / "lib")
-    test = run.data(f"{plan.data},samples=20")
+    test: Any = run.data(f"{plan.data},samples=20")
     edges = edges_required(run.network, run.graph, test, "cross_entropy", 0.1, stable=False, intervals=True)
     job = result.jobs[0]
     assert job.counts == [one.count for one in edges]
@@ -80,7 +84,7 @@ def test_the_numbers_are_those_of_the_library(reproduced):
     assert job.combined[-1].edges == sum(one.count for one in edges)
 
 
-def test_bases_are_compared_on_paired_draws(reproduced):
+def test_bases_are_compared_on_paired_draws(reproduced: Reproduced) -> None:
     plan, result = reproduced
     draws = [load_tensors(plan.out / basis, AblationResult) for basis in ("lib", "pca")]
     lib, pca = (job.ablation for job in result.jobs)
@@ -93,7 +97,7 @@ def test_bases_are_compared_on_paired_draws(reproduced):
         assert (row.lib, row.pca) == (lib.counts[row.source], pca.counts[row.source])
 
 
-def test_all_claims_get_a_verdict_and_the_page_shows_them(reproduced, tmp_path):
+def test_all_claims_get_a_verdict_and_the_page_shows_them(reproduced: Reproduced, tmp_path: Path) -> None:
     plan, result = reproduced
     assert [v.claim for v in result.verdicts] == [f"L{k}" for k in range(1, 6)]
     assert all(v.ruling != "open" for v in result.verdicts)
@@ -113,15 +117,17 @@ def test_all_claims_get_a_verdict_and_the_page_shows_them(reproduced, tmp_path):
 
 
 @pytest.fixture
-def without_figures(monkeypatch):
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "draw_figures", lambda *arguments: ())
 
 
 @pytest.mark.usefixtures("without_figures")
-def test_finished_jobs_are_not_run_again_and_others_are_in_the_way(reproduced, stories, monkeypatch):
+def test_finished_jobs_are_not_run_again_and_others_are_in_the_way(
+    reproduced: Reproduced, stories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan, result = reproduced
 
-    def refuse(*arguments, **options):
+    def refuse(*arguments: Any, **options: Any) -> None:
         raise AssertionError("this was finished")
 
     with monkeypatch.context() as patch:
@@ -129,18 +135,23 @@ def test_finished_jobs_are_not_run_again_and_others_are_in_the_way(reproduced, s
             patch.setattr(stage, "run", refuse)
         patch.setattr("interbasis_studies.paper.task.build_by_name", refuse)
         assert runner.reproduce(plan).jobs == result.jobs
-    with pytest.raises(interbasis.InterbasisError, match=r"samples=40, not .*samples=20; name another --out"):
+    with pytest.raises(interbasis.InterbasisError, match=r"samples=40, not .*samples=20; .*--out"):
         runner.reproduce(plan_for(stories, plan.out, tokens=320))
 
 
 @pytest.mark.usefixtures("without_figures")
-def test_a_killed_job_resumes_behind_what_is_stored(reproduced, stories, monkeypatch, tmp_path):
+def test_a_killed_job_resumes_behind_what_is_stored(
+    reproduced: Reproduced,
+    stories: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
     plan = plan_for(stories, tmp_path, bases="pca")
 
     class KilledError(Exception):
         pass
 
-    def kill(*arguments, **options):
+    def kill(*arguments: Any, **options: Any) -> None:
         raise KilledError
 
     with monkeypatch.context() as patch:
@@ -163,7 +174,7 @@ def test_a_killed_job_resumes_behind_what_is_stored(reproduced, stories, monkeyp
 
 
 @pytest.mark.usefixtures("without_figures")
-def test_the_quick_form_ablates_the_middle_block(stories, tmp_path, cli):
+def test_the_quick_form_ablates_the_middle_block(stories: Path, tmp_path: Path, cli: Cli) -> None:
     options = ["--model", f"hf:{stories}/model", "--data", f"tokens:{stories}/tokens_train.uint16"]
     printed = cli(
         "reproduce", "gpt2", "--quick", "--json", "--bases", "lib", *options, "--out", tmp_path
@@ -174,7 +185,7 @@ def test_the_quick_form_ablates_the_middle_block(stories, tmp_path, cli):
     assert printed["jobs"][0]["tokens"]["test"] == 35 * 16  # all there is
 
 
-def test_the_command_gives_the_same_plan(stories, tmp_path):
+def test_the_command_gives_the_same_plan(stories: Path, tmp_path: Path) -> None:
     plan = plan_for(stories, tmp_path, norms=False, queries=4, bases="pca,lib")
     words = plan.command.split()
     assert words[:3] == ["interbasis", "reproduce", "tinystories"]
@@ -199,19 +210,19 @@ def test_the_command_gives_the_same_plan(stories, tmp_path):
         (["gpt2", "--report-only"], "nothing to report"),
     ],
 )
-def test_bad_input_is_one_sentence(tmp_path, cli, arguments, message):
+def test_bad_input_is_one_sentence(tmp_path: Path, cli: Cli, arguments: list[str], message: str) -> None:
     code, _, err = cli("reproduce", *arguments, "--out", tmp_path / "new")
     assert code == 2
     assert message in " ".join(err.split())
     assert not (tmp_path / "new").exists()
 
 
-def test_numbers_of_tokens_are_at_least_1(tmp_path):
+def test_numbers_of_tokens_are_at_least_1(tmp_path: Path) -> None:
     with pytest.raises(interbasis.InterbasisError, match="test_tokens cannot be 0"):
         make_plan("gpt2", tmp_path, test_tokens=0)
 
 
-def test_profiles_are_told_apart():
+def test_profiles_are_told_apart() -> None:
     place = torch.arange(64, dtype=torch.float64)
     step, line, wave = (place == 0).double(), place / 10, torch.sin(2 * torch.pi * 2 * place / 63)
     assert shape(step).step == pytest.approx(1)
@@ -222,7 +233,7 @@ def test_profiles_are_told_apart():
 
 
 @pytest.mark.usefixtures("without_figures")
-def test_a_real_model(shared, tmp_path):
+def test_a_real_model(shared: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     folder = shared / "tinystories-gpt-280k"
@@ -230,9 +241,11 @@ def test_a_real_model(shared, tmp_path):
         "tinystories", tmp_path, model=f"hf:{folder},blocks=2-2", norms=False, tokens=2048, edge_tokens=256,
         test_tokens=512, data=f"tokens:{folder}/tokens_train.uint16,context=64",
     )  # fmt: skip
-    lib, pca = runner.reproduce(plan).jobs
+    jobs: Any = runner.reproduce(plan).jobs
+    lib, pca = jobs
     assert [*lib.ablation.sections] == ["attn_in.2", "mlp_in.2"]
-    inputs, labels = open_run(plan.out / "lib").data(f"{plan.data},samples=8").all()
+    windows: Any = open_run(plan.out / "lib").data(f"{plan.data},samples=8")
+    inputs, labels = windows.all()
     logits = AutoModelForCausalLM.from_pretrained(folder)(inputs).logits
     entropy = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()).item()
     assert lib.ablation.baseline == pca.ablation.baseline == pytest.approx(entropy, abs=1e-4)

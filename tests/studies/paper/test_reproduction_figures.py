@@ -3,10 +3,15 @@
 import json
 import re
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from matplotlib.axes._axes import Axes
 from PIL import Image
 
+from command_line import Cli
 from interbasis.analysis.stages.ablate import AblateRequest, AblationResult
 from interbasis.analysis.stored_results import load_result, load_tensors
 from interbasis.run.run import open_run
@@ -16,33 +21,40 @@ from interbasis_studies.paper.figures import draw_figures
 from interbasis_studies.paper.jobs import ablate_missing
 from interbasis_studies.paper.tasks import open_task
 from interbasis_studies.paper.tasks.classifier.figures import edges_tried
+from studies.paper.conftest import Reproduced
 
 SHOWN = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
 
 
 @pytest.fixture(scope="module")
-def adding(additions):
+def adding(additions: Reproduced) -> dict[Any, Any]:
     """The figures of modular addition by name."""
     plan, result = additions
     return {picture.name: picture for picture in open_task(plan).pictures(result)}
 
 
 @pytest.fixture(scope="module")
-def seeing(pictures):
+def seeing(pictures: Reproduced) -> dict[Any, Any]:
     plan, result = pictures
     return {picture.name: picture for picture in open_task(plan).pictures(result)}
 
 
-def artists(panel, gid):
+def artists(panel: Axes, gid: str) -> list[Any]:
     return [artist for artist in panel.get_children() if artist.get_gid() == gid]
 
 
-def heights(panel, gid):
+def heights(panel: Axes, gid: str) -> list[float]:
     """Vertical places of a scatter."""
     return [y for dots in artists(panel, gid) for y in dots.get_offsets()[:, 1].tolist()]
 
 
-def test_the_page_shows_every_figure_in_its_section(additions, pictures, adding, seeing, tmp_path):
+def test_the_page_shows_every_figure_in_its_section(
+    additions: Reproduced,
+    pictures: Reproduced,
+    adding: dict[Any, Any],
+    seeing: dict[Any, Any],
+    tmp_path: Path,
+) -> None:
     for (plan, _), drawn in ((additions, adding), (pictures, seeing)):
         result = runner.report(plan)
         text = (plan.out / "report.md").read_text()
@@ -63,7 +75,7 @@ def test_the_page_shows_every_figure_in_its_section(additions, pictures, adding,
         assert all((tmp_path / name).is_file() for name in copied)
 
 
-def test_modular_addition_has_the_figures_of_the_paper(adding):
+def test_modular_addition_has_the_figures_of_the_paper(adding: dict[Any, Any]) -> None:
     graphs = {f"graph-seed{seed}-{basis}" for seed in (0, 1) for basis in ("lib", "pca")}
     assert set(adding) == graphs | {
         "graph-seed0-gib", "graph-clearest", "edges", "edges-tried", "nodes", "nodes-curves", "relevance",
@@ -71,7 +83,7 @@ def test_modular_addition_has_the_figures_of_the_paper(adding):
     }  # fmt: skip
 
 
-def test_counts_are_ours_and_the_papers(additions, adding):
+def test_counts_are_ours_and_the_papers(additions: Reproduced, adding: dict[Any, Any]) -> None:
     result = additions[1]
     names = ("attention", "MLP", "unembedding")
     for k, panel in enumerate(adding["edges"].figure.axes):
@@ -93,7 +105,7 @@ def test_counts_are_ours_and_the_papers(additions, adding):
     ]
 
 
-def test_curves_are_what_the_ablation_tried(additions, adding):
+def test_curves_are_what_the_ablation_tried(additions: Reproduced, adding: dict[Any, Any]) -> None:
     ablation = load_result(additions[0].out / "seed1-pca", AblationResult)
     for name, stored in (
         ("nodes-curves", ablation.layers["unembed"]), ("edges-tried", ablation.sections["unembed"]),
@@ -113,7 +125,7 @@ def test_curves_are_what_the_ablation_tried(additions, adding):
     assert panels[0].get_ylabel().startswith("seed 0")
 
 
-def test_parts_of_an_ablation_are_drawn_at_their_section(additions, tmp_path):
+def test_parts_of_an_ablation_are_drawn_at_their_section(additions: Reproduced, tmp_path: Path) -> None:
     plan, result = additions
     folder = shutil.copytree(plan.out / "seed1-pca", tmp_path / "seed1-pca")
     (folder / "ablation.json").unlink()
@@ -123,13 +135,16 @@ def test_parts_of_an_ablation_are_drawn_at_their_section(additions, tmp_path):
         job.model_copy(update={"ablation": partial}) if job.run == "seed1-pca" else job for job in result.jobs
     )
     changed = result.model_copy(update={"jobs": jobs})
-    (picture,) = edges_tried(changed, open_task(plan).section_names(changed))
+    task: Any = open_task(plan)
+    (picture,) = edges_tried(changed, task.section_names(changed))
     drawn = [artists(panel, "count:PCA") for panel in picture.figure.axes[3:]]  # of seed 1
     assert [len(lines) for lines in drawn] == [0, 1, 0]
     assert drawn[1][0].get_xdata()[0] == count
 
 
-def test_an_ablation_at_another_tolerance_or_of_other_data_is_not_taken(additions, tmp_path, cli):
+def test_an_ablation_at_another_tolerance_or_of_other_data_is_not_taken(
+    additions: Reproduced, tmp_path: Path, cli: Cli
+) -> None:
     plan, _ = additions
     own = load_result(plan.out / "seed0-lib", AblationResult)
     opened = open_run(shutil.copytree(plan.out / "seed0-lib", tmp_path / "lib"))
@@ -141,7 +156,9 @@ def test_an_ablation_at_another_tolerance_or_of_other_data_is_not_taken(addition
         assert not ablate_missing(opened, request)
 
 
-def test_densities_are_of_the_first_features_of_all_seeds(additions, adding):
+def test_densities_are_of_the_first_features_of_all_seeds(
+    additions: Reproduced, adding: dict[Any, Any]
+) -> None:
     result = additions[1]
     panels = adding["monosemanticity-density"].figure.axes
     assert len(panels) == 3
@@ -155,7 +172,7 @@ def test_densities_are_of_the_first_features_of_all_seeds(additions, adding):
         assert not artists(panel, "published:GIB")
 
 
-def test_modularity_stands_beside_the_rewired_graphs(additions, adding):
+def test_modularity_stands_beside_the_rewired_graphs(additions: Reproduced, adding: dict[Any, Any]) -> None:
     result = additions[1]
     panels = adding["modularity"].figure.axes
     assert [panel.get_title(loc="left") for panel in panels] == ["γ = 0.5", "γ = 1"]
@@ -168,7 +185,9 @@ def test_modularity_stands_beside_the_rewired_graphs(additions, adding):
         assert list(nulls) == [job.partitions[number].result.null.mean for job in result.of_basis("lib")]
 
 
-def test_a_graph_shows_the_edges_that_are_needed_with_their_labels(additions, adding):
+def test_a_graph_shows_the_edges_that_are_needed_with_their_labels(
+    additions: Reproduced, adding: dict[Any, Any]
+) -> None:
     plan, result = additions
     axes = adding["graph-seed1-pca"].figure.axes[0]
     needed = load_tensors(plan.out / "seed1-pca", AblationResult)["edge_mask.attn_in.0"][1:, 1:25]
@@ -179,7 +198,7 @@ def test_a_graph_shows_the_edges_that_are_needed_with_their_labels(additions, ad
     assert any(len(text) > 5 and label.startswith(text.split(" + …")[0].rstrip("…")) for text in texts)
 
 
-def test_images_have_bars_with_the_papers_marks(pictures, seeing):
+def test_images_have_bars_with_the_papers_marks(pictures: Reproduced, seeing: dict[Any, Any]) -> None:
     (lib,) = pictures[1].of_basis("lib")
     assert set(seeing) == {
         "edges", "edges-tried", "auroc", "explained", "intervention", "modularity", "graph-seed0-lib",
@@ -204,7 +223,7 @@ def test_images_have_bars_with_the_papers_marks(pictures, seeing):
     )
 
 
-def test_bars_are_means_with_the_range_over_seeds(pictures):
+def test_bars_are_means_with_the_range_over_seeds(pictures: Reproduced) -> None:
     plan, result = pictures
     (job,) = result.of_basis("lib")
     sections = {
@@ -219,11 +238,13 @@ def test_bars_are_means_with_the_range_over_seeds(pictures):
         assert list(line.get_ydata()) == [count, 3 * count]
 
 
-def test_figures_are_drawn_once_and_again_when_numbers_change(additions, adding, tmp_path):
+def test_figures_are_drawn_once_and_again_when_numbers_change(
+    additions: Reproduced, adding: dict[Any, Any], tmp_path: Path
+) -> None:
     jobs = additions[1].jobs
     drawn = []
 
-    def pictures(name):
+    def pictures(name: str) -> Iterator[Any]:
         drawn.append(name)
         yield adding["edges"]
 
@@ -239,16 +260,16 @@ def test_figures_are_drawn_once_and_again_when_numbers_change(additions, adding,
     assert draw_figures(pictures("none"), (), tmp_path) == ()
 
 
-def test_between_jobs_the_page_says_that_it_has_no_figures(additions):
+def test_between_jobs_the_page_says_that_it_has_no_figures(additions: Reproduced) -> None:
     plan, _ = additions
     assert runner.report(plan, figures=False).figures == ()
     text = (plan.out / "report.md").read_text()
-    assert "Figures are drawn when all is done" in text
+    assert "drawn when all is done" in text
     assert not SHOWN.findall(text)
     assert runner.report(plan).figures
 
 
-def test_tables_have_the_papers_rows_and_the_machine_is_named(additions):
+def test_tables_have_the_papers_rows_and_the_machine_is_named(additions: Reproduced) -> None:
     plan, _ = additions
     machine = runner.report(plan).machine
     text = (plan.out / "report.md").read_text()
@@ -265,7 +286,7 @@ def test_tables_have_the_papers_rows_and_the_machine_is_named(additions):
     assert machine.torch in text
 
 
-def test_columns_of_numbers_are_flush_right_and_signs_are_set():
+def test_columns_of_numbers_are_flush_right_and_signs_are_set() -> None:
     text = markdown_table(("a", "b", "c"), [("x", 1234, "-1.9"), ("`y-2%`", None, "54% (f-1)")])
     assert text.splitlines() == [
         "| a | b | c |",
@@ -275,7 +296,7 @@ def test_columns_of_numbers_are_flush_right_and_signs_are_set():
     ]
 
 
-def test_the_papers_numbers_are_those_of_the_authors_files(shared):
+def test_the_papers_numbers_are_those_of_the_authors_files(shared: Path) -> None:
     stored = json.loads((shared / "modadd" / "paper_reference.json").read_text())
     layers = ("ln1.0", "ln2.0", "unembed")
     for basis in ("lib", "pca"):

@@ -1,5 +1,8 @@
 """Figures over seeds show the data they were given: what is drawn is read back from the artists."""
 
+from pathlib import Path
+from typing import Any
+
 import matplotlib
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ from interbasis.base.errors import InterbasisError
 from interbasis_studies.paper import seed_figures
 
 
-def named(figure: Figure, gid: str) -> list:
+def named(figure: Figure, gid: str) -> list[Any]:
     return [artist for panel in figure.axes for artist in panel.get_children() if artist.get_gid() == gid]
 
 
@@ -19,11 +22,11 @@ def words(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.findobj(matplotlib.text.Text) if text.get_text()]
 
 
-def test_densities_are_of_all_shares_and_add_up_to_one():
+def test_densities_are_of_all_shares_and_add_up_to_one() -> None:
     panel = seed_figures.share_densities(
         {"x": {"lib": [0.02, 0.5, 1.0]}}, published={"x": {"lib": [0.5]}}
     ).axes[0]
-    lines = {line.get_gid(): line for line in panel.lines}
+    lines: dict[Any, Any] = {line.get_gid(): line for line in panel.lines}
     for name in ("density:lib", "published:lib"):
         assert np.trapezoid(lines[name].get_ydata(), lines[name].get_xdata()) == pytest.approx(1, abs=1e-3)
     peaks = lines["density:lib"].get_ydata()[[0, 100, 200]]
@@ -31,7 +34,7 @@ def test_densities_are_of_all_shares_and_add_up_to_one():
     assert peaks == pytest.approx(normal * np.array([2 * np.exp(-0.08), 1, 2]), rel=1e-6)
 
 
-def test_nothing_kept_has_a_place_in_the_panel():
+def test_nothing_kept_has_a_place_in_the_panel() -> None:
     def trials(*rows: tuple[int, float, bool]) -> list[Trial]:
         return [Trial(kept=n, value=v, passed=v >= 0.98, complete=whole) for n, v, whole in rows]
 
@@ -40,6 +43,7 @@ def test_nothing_kept_has_a_place_in_the_panel():
     figure = seed_figures.tried_counts({"seed 0": {"lib": [tried, more]}}, ["a", "b"], "accuracy", "edges")
     figure.draw_without_rendering()
     for panel, count in zip(figure.axes, (0, 64), strict=True):
+        upright: Any
         (upright,) = [line for line in panel.lines if line.get_gid() == "count:lib"]
         x = panel.transData.transform((upright.get_xdata()[0], 0.99))[0]
         assert upright.get_xdata()[0] == count
@@ -47,7 +51,7 @@ def test_nothing_kept_has_a_place_in_the_panel():
     assert [panel.get_xscale() for panel in figure.axes] == ["symlog", "log"]
 
 
-def test_bounds_are_not_drawn_as_measurements(tmp_path, small_chunks):
+def test_bounds_are_not_drawn_as_measurements(tmp_path: Path, small_chunks: None) -> None:
     """What the real ablation tried, in so many chunks that trials that fail are stopped early."""
     run = small_runs.classifier(tmp_path / "run", samples=300)
     result = run.ablate(sections="linear.0", stable=False)
@@ -66,12 +70,12 @@ def test_bounds_are_not_drawn_as_measurements(tmp_path, small_chunks):
     assert any("stopped early" in text.replace("\n", " ") for text in words(figure))
 
 
-def test_bars_curves_and_densities_without_data_are_refused():
+def test_bars_curves_and_densities_without_data_are_refused() -> None:
     with pytest.raises(InterbasisError, match="values for 2 groups"):
         seed_figures.spread_bars({"x": {"lib": [[1.0]]}}, ["a", "b"], "y")
     with pytest.raises(InterbasisError, match="2 graphs per basis"):
         seed_figures.modularity_bars({"x": {"lib": [None]}}, ["a", "b"])
     with pytest.raises(InterbasisError, match="2 places per basis"):
         seed_figures.tried_counts({"seed 0": {"lib": [None]}}, ["a", "b"], "accuracy", "edges")
-    with pytest.raises(InterbasisError, match="at least one basis in every layer"):
+    with pytest.raises(InterbasisError, match="one basis in every layer"):
         seed_figures.share_densities({"x": {}})

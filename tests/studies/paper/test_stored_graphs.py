@@ -4,7 +4,9 @@ They hold Ê² (mean of squares), row vectors times C, the bias coordinate last,
 constant feature is left out: its scale is arbitrary.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -50,19 +52,21 @@ def without_constant(edges: Tensor, k: int) -> Tensor:
 
 
 @pytest.fixture(params=RUNS, ids=lambda run: f"{run[0]}-seed{run[1]}")
-def run(request, shared, paper_graph) -> tuple[str, Stored, InteractionGraph]:
+def run(
+    request: pytest.FixtureRequest, shared: Path, paper_graph: Callable[..., "InteractionGraph"]
+) -> tuple[str, Stored, InteractionGraph]:
     kind, seed = request.param
     return kind, stored(shared, kind, seed), paper_graph(kind, seed, relative_threshold=0)
 
 
-def stored(shared, kind: str, seed: int) -> Stored:
+def stored(shared: Path, kind: str, seed: int) -> Stored:
     folder = shared / "modadd"
     network = modadd.load(folder / f"seed{seed}.safetensors")
     train, _ = modadd.split()
     return Stored(load_file(folder / f"paper_{kind}_seed{seed}.safetensors"), network, train.inputs)
 
 
-def test_edges_in_their_bases(run):
+def test_edges_in_their_bases(run: tuple[str, Stored, InteractionGraph]) -> None:
     _, theirs, _ = run
     found = measure_edges(theirs.network, theirs.layers(), theirs.data)
     for k, edges in enumerate(found):
@@ -71,7 +75,7 @@ def test_edges_in_their_bases(run):
         assert ((squares - expected).abs() / expected)[matters].max() <= 1e-6, SECTIONS[k]
 
 
-def test_edges_in_our_bases(run):
+def test_edges_in_our_bases(run: tuple[str, Stored, InteractionGraph]) -> None:
     kind, theirs, graph = run
     for k, edges in enumerate(graph.edges):
         expected, squares = theirs.squares(k)[:30, :30], without_constant(edges.square(), k)[:30, :30]
@@ -81,10 +85,10 @@ def test_edges_in_our_bases(run):
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_spectra(shared, seed, paper_graph):
+def test_spectra(shared: Path, seed: int, paper_graph: Callable[..., "InteractionGraph"]) -> None:
     """Λ, which is stored for LIB only."""
     theirs, graph = stored(shared, "lib", seed), paper_graph("lib", seed, relative_threshold=0)
-    rules = [
+    rules: list[tuple[Callable[[Tensor], Tensor], float]] = [
         (lambda s: s >= 1e-4 * s[0], 1e-3),
         (lambda s: s >= 1e-8 * s[0], 1e-6),
         (lambda s: s >= s[49], 1e-7),
@@ -97,7 +101,7 @@ def test_spectra(shared, seed, paper_graph):
 
 
 @pytest.mark.parametrize(("seed", "accuracy"), [(0, 0.99955), (1, 0.99888)])
-def test_the_models_solve_their_task(shared, seed, accuracy):
+def test_the_models_solve_their_task(shared: Path, seed: int, accuracy: float) -> None:
     network = modadd.load(shared / "modadd" / f"seed{seed}.safetensors").double()
     _, test = modadd.split()
     found = (network(test.inputs).argmax(-1) == test.labels).double().mean().item()

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ DATA = Samples(300, lambda a, b: (INPUTS[a:b], LABELS[a:b]), classes=("x", "y", 
 SMALL = Cifar10Recipe(seed=2, hidden=(10, 8), epochs=6, batch=32, learning_rate=0.02)
 
 
-def test_it_learns_and_the_checkpoint_is_the_model(tmp_path):
+def test_it_learns_and_the_checkpoint_is_the_model(tmp_path: Path) -> None:
     seen = []
     path = train(SMALL, (DATA, DATA), tmp_path / "model.safetensors", lambda *report: seen.append(report))
     module = mlp.load_module(path)
@@ -37,14 +38,16 @@ def test_it_learns_and_the_checkpoint_is_the_model(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(tmp_path, monkeypatch):
+def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(training, "SAVE_EVERY", 7)
     whole = mlp.load_module(train(SMALL, (DATA, DATA), tmp_path / "whole.safetensors"))
 
     class KilledError(Exception):
         pass
 
-    def kill(step, steps, loss, accuracy):
+    def kill(step: int, steps: int, loss: float, accuracy: float) -> None:
         if step >= 28:
             raise KilledError
 
@@ -56,13 +59,13 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(tmp_path, monke
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), parts.parameters(), strict=True))
 
 
-def test_every_epoch_sees_every_sample_in_another_order():
+def test_every_epoch_sees_every_sample_in_another_order() -> None:
     first, second = (epoch_order(SMALL, epoch, 300) for epoch in (0, 1))
     assert not torch.equal(first, second)
     assert torch.equal(first.sort().values, torch.arange(300))
 
 
-def test_modules_are_kept_with_their_arguments(tmp_path):
+def test_modules_are_kept_with_their_arguments(tmp_path: Path) -> None:
     module = torch.nn.Sequential(
         torch.nn.Flatten(), torch.nn.Linear(12, 5, bias=False), torch.nn.GELU("tanh"),
         torch.nn.Linear(5, 4), torch.nn.LeakyReLU(0.3), torch.nn.ReLU6(), torch.nn.Linear(4, 2),

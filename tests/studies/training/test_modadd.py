@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from reference import relative_error
 SMALL = Recipe(seed=1, p=11, width=16, heads=2, hidden=24, steps=60)
 
 
-def test_the_fast_logits_are_the_transformers():
+def test_the_fast_logits_are_the_transformers() -> None:
     weights = {name: w.double() + 0.1 for name, w in initial_weights(SMALL).items()}
     tokens = modadd.pairs(11).inputs
     found = logits(weights, tokens[:, 0], tokens[:, 1])
@@ -26,14 +27,16 @@ def test_the_fast_logits_are_the_transformers():
     assert relative_error(found, modadd.from_weights(weights)(tokens)) <= 1e-12
 
 
-def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(tmp_path, monkeypatch):
+def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(training, "CHECK_EVERY", 20)
     whole = train(SMALL, tmp_path / "whole.safetensors")
 
     class KilledError(Exception):
         pass
 
-    def kill(step, loss, accuracy):
+    def kill(step: int, loss: float, accuracy: float) -> None:
         if step == 40:
             raise KilledError
 
@@ -50,7 +53,7 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(tmp_path, monke
     assert sorted(path.name for path in tmp_path.iterdir()) == ["parts.safetensors", "whole.safetensors"]
 
 
-def test_a_run_that_is_killed_with_sigkill_goes_on(tmp_path, monkeypatch):
+def test_a_run_that_is_killed_with_sigkill_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "CHECK_EVERY", 20)
     monkeypatch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))
     code = f"""
@@ -75,7 +78,7 @@ modadd.train(modadd.{SMALL}, Path({str(tmp_path)!r}, "parts.safetensors"), kill)
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
-def test_training_learns_the_training_set(tmp_path):
+def test_training_learns_the_training_set(tmp_path: Path) -> None:
     losses = []
     recipe = Recipe(seed=0, p=11, width=32, heads=2, hidden=64, steps=500, weight_decay=0.1)
     path = train(recipe, tmp_path / "model.safetensors", lambda step, loss, accuracy: losses.append(loss))

@@ -267,6 +267,4 @@ def with_predicted_labels(network: Network, data: Data) -> Samples:
         pad = torch.nn.functional.pad
         labels = torch.cat([pad(chunk, (0, positions - chunk.shape[1])) for chunk in answers])
         labels[torch.arange(positions) >= batches.lengths[:, None]] = IGNORED_LABEL
-    return Samples(
-        len(inputs), lambda first, last: (inputs[first:last], labels[first:last]), lengths=batches.lengths
-    )
+    return Samples.from_tensors(inputs, labels, lengths=batches.lengths)

@@ -78,8 +78,10 @@ class WholeTokens:
         return torch.where(self.outputs, self.following, following)
 
 
-Masks = Mapping[int | str, Tensor] | Sequence[Tensor | None]
+Masks = Mapping[int, Tensor] | Mapping[str, Tensor] | Sequence[Tensor | None]
 """Masks by section: {index or name of the source layer: mask}, or one per section with None for all edges."""
+KeptFeatures = Mapping[int, int | Tensor] | Mapping[str, int | Tensor]
+"""Features by node layer: {index or name: how many of the first, or which}."""
 
 
 @torch.no_grad()
@@ -110,9 +112,7 @@ def ablate_edges(network: Network, graph: InteractionGraph, inputs: Tensor, mask
 
 
 @torch.no_grad()
-def ablate_nodes(
-    network: Network, graph: InteractionGraph, inputs: Tensor, keep: Mapping[int | str, int | Tensor]
-) -> Tensor:
+def ablate_nodes(network: Network, graph: InteractionGraph, inputs: Tensor, keep: KeptFeatures) -> Tensor:
     """Run the model with some features of layers only, the others being at their mean.
 
     Args:

@@ -17,7 +17,7 @@ from interbasis.analysis.stored_results import DataUsed, Result
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import progress_bar
 from interbasis.base.records import Measured, Record
-from interbasis.compute.checkpoints import NO_CHECKPOINTS, State, environment
+from interbasis.compute.checkpoints import State, environment
 from interbasis.compute.executor import BLOCKS, Chunk, Executor, Pass
 from interbasis.compute.team import team_checkpoints
 from interbasis.data.batches import Batches
@@ -188,9 +188,7 @@ def describe_features(workspace: "DictionaryWorkspace", data: str | None = None)
     samples = workspace.data(data, "train")
     batches, used = Batches(samples), DataUsed.from_data(samples)
     decisive: dict[str, object] = {"data": used.fingerprint, "graph": workspace.digest} | environment()
-    checkpoints = NO_CHECKPOINTS
-    if workspace.folder is not None:
-        checkpoints = team_checkpoints(workspace.folder, DescriptionsResult.file, decisive, team)
+    checkpoints = team_checkpoints(workspace.folder, DescriptionsResult.file, decisive, team)
     with progress_bar(workspace.progress) as advance:
         executor = Executor(network, team, checkpoints, advance, blocks=BLOCKS)
         pass_ = FeatureTokensPass(network, layers)

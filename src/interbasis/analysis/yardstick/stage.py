@@ -65,7 +65,7 @@ from interbasis.analysis.yardstick.stability import Fit, agreement
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress, progress_bar
 from interbasis.base.records import Basis, Dtype
-from interbasis.compute.checkpoints import NO_CHECKPOINTS, Checkpoints, State, environment
+from interbasis.compute.checkpoints import Checkpoints, State, environment
 from interbasis.compute.executor import Executor, chunk_size, most_blocks
 from interbasis.compute.locks import working
 from interbasis.compute.team import ALONE, Team, team_checkpoints
@@ -198,7 +198,7 @@ def run(
     with working(path, TASK, team), progress_bar(progress if team.is_first else False) as advance:
         if path is not None and (known := store.load(path)) is not None and known[0].identity == identity:
             return known[0]
-        checkpoints = NO_CHECKPOINTS if path is None else team_checkpoints(path, TASK, settings, team)
+        checkpoints = team_checkpoints(path, TASK, settings, team)
         comparison = MethodComparison(
             network, data, test, request, chosen, twins or {}, checkpoints, advance, team
         )

@@ -12,8 +12,7 @@ are given without padding and without a mask: `Batches` cuts it off, so that sum
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -21,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from interbasis.base.errors import InterbasisError
-from interbasis.models.own_output import own_output
+from interbasis.models.own_output import own_output, replaced
 from interbasis.models.traced.load import MAX_ROUNDED_ERROR, trace_network
 from interbasis.network.network import Network
 
@@ -83,25 +82,18 @@ def from_encoder(model: nn.Module, head: Head | None = None) -> Network:
     return replace(network, family=config.model_type, sections=sections, tail=tail)
 
 
-@contextmanager
-def _all_tokens_turned(model: nn.Module) -> Iterator[None]:
+def _all_tokens_turned(model: nn.Module) -> AbstractContextManager[None]:
     """DINOv3 as if class and register tokens were turned, too, by angles of 0."""
     code: Any = sys.modules[type(model).__module__]
-    original = getattr(code, "apply_rotary_pos_emb", None)
-    if original is None or "dinov3" not in code.__name__:
-        yield
-        return
+    if not hasattr(code, "apply_rotary_pos_emb") or "dinov3" not in code.__name__:
+        return nullcontext()
 
     def turn(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, **options: Any) -> tuple[Tensor, ...]:
         more = query.shape[-2] - cos.shape[-2]
         cos, sin = (nn.functional.pad(x, (0, 0, more, 0), value=at) for x, at in ((cos, 1.0), (sin, 0.0)))
         return tuple(x * cos + code.rotate_half(x) * sin for x in (query, key))
 
-    code.apply_rotary_pos_emb = turn
-    try:
-        yield
-    finally:
-        code.apply_rotary_pos_emb = original
+    return replaced((code, "apply_rotary_pos_emb", turn))
 
 
 def _check(network: Network, encoder: Encoder, example: Tensor) -> None:

@@ -8,10 +8,10 @@ right, since every one of its options changes them.
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
-from interbasis.models.hf.parts import GENERAL, Affine, Branch, frozen, weights
+from interbasis.models.hf.parts import GENERAL, Affine, Branch, first_part, frozen, weights
 from interbasis.network.cores import Expert, Experts, Gated, Router
 from interbasis.network.cores.gated import ClampedGated
 
@@ -32,28 +32,27 @@ def is_mixture(module: Any) -> bool:
 
 
 def mixture(module: Any, config: Any, dense: Branch | None = None) -> Branch:
-    """Mixture of experts as a branch; ``dense`` is an expert beside it that all tokens visit."""
+    """Mixture of experts as a branch; ``dense`` is an expert that all tokens visit."""
     kind, width = config.model_type, config.hidden_size
     experts = _experts(module.experts, kind)
-    shared = _first([module], "shared_experts shared_expert shared_mlp")
-    dense_experts = [dense] if dense is not None else [] if shared is None else [_dense(shared)]
-    experts += [_expert(branch.read, branch.core, branch.out) for branch in dense_experts]
+    if dense is not None:
+        experts.append(_expert(dense.read, dense.core, dense.out))
     gate = getattr(module, "shared_expert_gate", None)
     rows = [] if gate is None else [_with_bias(Affine.from_module(gate))]
-    router = _router(module, config, len(dense_experts), rows)
+    router = _router(module, config, int(dense is not None), rows)
     identity = torch.eye(width).to(experts[0].write)
     read = Affine(torch.cat([identity[:1] * 0, identity]), torch.eye(1 + width).to(identity)[0])
-    average = getattr(module, "shared_expert_combination_strategy", None) == "average" and dense_experts
+    average = getattr(module, "shared_expert_combination_strategy", None) == "average" and dense is not None
     out = Affine(0.5 * identity if average else identity, identity.new_zeros(width))
     return Branch(read, Experts(router, experts, kind == "llama4_text"), out)
 
 
 def _router(module: Any, config: Any, shared: int, gates: list[Tensor]) -> Router:
-    kind, router = config.model_type, _first([module], "gate router")
-    inner = _first([router], "gate wg") or router
+    kind, router = config.model_type, first_part("gate router", module)
+    inner = first_part("gate wg", router) or router
     if (getattr(router, "router_logit_softcapping", None) or 0) > 0:
         raise InterbasisError(f"a router with soft-capped scores is not supported; {GENERAL}")
-    bias = _first([router, module, getattr(router, "moe_statics", None)], BIASES)
+    bias = first_part(BIASES, router, module, getattr(router, "moe_statics", None))
     weight, score_bias = weights(inner.weight), getattr(inner, "bias", None)
     score_bias = weight.new_zeros(len(weight)) if score_bias is None else weights(score_bias)
     by_setting = getattr(router, "expert_selection_fn", None)
@@ -67,11 +66,11 @@ def _router(module: Any, config: Any, shared: int, gates: list[Tensor]) -> Route
     return Router(
         torch.cat([_with_bias(Affine(weight, score_bias)), *gates]),
         routed=len(weight),
-        chosen=_first([router, module], "top_k"),
+        chosen=first_part("top_k", router, module),
         shared=shared,
         kind="sigmoid" if sigmoid else "softmax",
         normalised=normalised if sigmoid or by_setting is None else True,
-        factor=float(_first([router, module], FACTORS) or 1.0),
+        factor=float(first_part(FACTORS, router, module) or 1.0),
         choice_bias=None if bias is None else weights(bias).flatten().to(weight),
         choice_by_score=kind == "kolibri1",
         groups=groups,
@@ -101,23 +100,9 @@ def _experts(module: Any, kind: str) -> list[Expert]:
     ]
 
 
-def _dense(module: nn.Module) -> Branch:
-    part: Any = module
-    names = ("gate_proj", "up_proj")
-    read = Affine.stack(*(Affine.from_module(getattr(part, name)) for name in names))
-    activation = _first([part], "act_fn activation_fn")
-    return Branch(read, Gated(frozen(activation)), Affine.from_module(part.down_proj))
-
-
 def _expert(read: Affine, core: Any, out: Affine) -> Expert:
     return Expert(_with_bias(read), core, out.weight, out.bias)
 
 
 def _with_bias(read: Affine) -> Tensor:  # [out, 1 + in]
     return torch.cat([read.bias[:, None], read.weight], dim=1)
-
-
-def _first(modules: list[Any], names: str) -> Any:
-    """The first of these attributes that one of the modules has and that is not None."""
-    found = (getattr(module, name, None) for module in modules for name in names.split())
-    return next((value for value in found if value is not None), None)

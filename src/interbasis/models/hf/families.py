@@ -29,6 +29,7 @@ from interbasis.models.hf.parts import (
     ModelParts,
     Norm,
     TransformerBlock,
+    first_part,
 )
 from interbasis.network.cores import AttentionShape, Elementwise, Gated, Rotary, ScoreBias
 
@@ -312,12 +313,8 @@ def _rotary_attention(module: Any, config: Any, angles: Any, k: int) -> Branch:
         maps = _by_head(Affine.from_module(module.query_key_value), shape.heads)
     norms, backwards = _head_norms(module, shape), config.model_type == "nanochat"
     branch = _attention(module, shape, maps, norms=norms, neighbours=neighbours, backwards=backwards)
-    inner, gate = getattr(module, "attn_sub_norm", None), getattr(module, "gate_proj", None)
-    return replace(
-        branch,
-        inner_norm=None if inner is None else Norm.from_module(inner),
-        gate=None if gate is None else Affine.from_module(gate),
-    )
+    inner_norm, gate = Norm.if_any(getattr(module, "attn_sub_norm", None)), getattr(module, "gate_proj", None)
+    return replace(branch, inner_norm=inner_norm, gate=None if gate is None else Affine.from_module(gate))
 
 
 def _numbers(parameter: Tensor | None) -> tuple[float, ...] | None:
@@ -345,25 +342,21 @@ def _turns(module: Any, config: Any) -> bool:
 def _head_norms(module: Any, shape: AttentionShape) -> HeadNorms | None:
     """Norms of every head, with one gain for all of them or one for each; in OLMo 2 of all heads together."""
     names = (f"{x}_norm {x}_layernorm qk_norm" for x in "qk")
-    query, key = (_stacked_norm(_part(module, name, required=False), shape.width) for name in names)
+    query, key = (_stacked_norm(first_part(name, module), shape.width) for name in names)
     if query is None or key is None:
         return None
     together = query.gain.ndim == 1 and len(query.gain) != shape.width
     if query.gain.ndim == 1 and not together:
-        keys = _rows(module.k_proj) // shape.width if hasattr(module, "k_proj") else shape.heads
+        keys = len(module.k_proj.weight) // shape.width if hasattr(module, "k_proj") else shape.heads
         query, key = query.repeated(shape.heads), key.repeated(keys)
     query, key = (replace(norm, gain=norm.gain.flatten(), bias=norm.bias.flatten()) for norm in (query, key))
     return HeadNorms(query, key, together)
 
 
-def _rows(module: Any) -> int:
-    return int(module.weight.shape[0])
-
-
 def _stacked_norm(module: Any, width: int) -> Norm | None:
     """Norm with gains of heads, [heads, h]; StableLM holds a norm for each head."""
     if not hasattr(module, "norms"):
-        return None if module is None else Norm.from_module(module, width)
+        return Norm.if_any(module, width)
     norms = list(map(Norm.from_module, module.norms))
     gain, bias = (torch.stack([getattr(norm, name) for norm in norms]) for name in ("gain", "bias"))
     return replace(norms[0], gain=gain, bias=bias)
@@ -386,12 +379,11 @@ def _model(
         tokens, norm = Norm.from_module(norm).module()(tokens), None
     places = None if positions is None else parts.weights(positions).to(tokens)
     norm = None if norm is None else Norm.from_module(norm, tokens.shape[1]).module().to(tokens)
-    last = _part(body, LAST_NORM, required=False)
     return ModelParts(
         model.config.model_type,
         TokenEmbedding(tokens, places, context=context, norm=norm),
         BlocksAsRead(_part(body, LAYERS), block),
-        None if last is None else Norm.from_module(last, tokens.shape[1]),
+        Norm.if_any(first_part(LAST_NORM, body), tokens.shape[1]),
         Affine.from_module(_part(model, HEAD)).scaled(logits),
         getattr(model.config, "final_logit_softcapping", None),
     )
@@ -419,8 +411,7 @@ def _block(
     width = len(attention.out.weight)
 
     def norm(names: str) -> Norm | None:
-        part = _part(layer, names, required=False)
-        return None if part is None else Norm.from_module(part, width)
+        return Norm.if_any(first_part(names, layer), width)
 
     before, middle, mlp = norm(BEFORE_ATTENTION), norm(BETWEEN), _mlp(layer, config)
     if norms_of_sum:
@@ -431,10 +422,10 @@ def _block(
     else:
         middle, ends = norm(BEFORE_MLP), (norm(AFTER_ATTENTION), norm(AFTER_MLP))
         parallel, middle = parallel or middle is None, middle or before
-    inside = getattr(_part(layer, MLP, required=False), "post_mlp_layernorm", None)
+    inside = getattr(first_part(MLP, layer), "post_mlp_layernorm", None)
     if inside is not None:  # AXK1
         ends = ends[0], Norm.from_module(inside)
-    factor = float(_part(layer, "residual_multiplier residual_scale", required=False) or 1.0)
+    factor = float(first_part("residual_multiplier residual_scale", layer) or 1.0)
     attention, mlp = (
         branch if end else branch.scaled(factor) for branch, end in zip((attention, mlp), ends, strict=True)
     )
@@ -443,32 +434,27 @@ def _block(
 
 
 def _mlp(layer: Any, config: Any) -> Branch:
-    module = _part(layer, MLP, required=False) or layer
-    shared = getattr(layer, "shared_mlp", None)
-    if is_mixture(module):
-        return mixture(module, config, None if shared is None else _dense_mlp(shared))
-    return _dense_mlp(module)
+    module = first_part(MLP, layer) or layer
+    if not is_mixture(module):
+        return _dense_mlp(module)
+    shared = first_part("shared_experts shared_expert shared_mlp", module, layer)
+    return mixture(module, config, None if shared is None else _dense_mlp(shared))
 
 
 def _dense_mlp(module: Any) -> Branch:
     activation, out = parts.frozen(_part(module, ACTIVATION)), Affine.from_module(_part(module, MLP_OUT))
-    joined, gate = (
-        _part(module, "gate_up_proj input_linear", required=False),
-        getattr(module, "gate_proj", None),
-    )
+    joined, gate = first_part("gate_up_proj input_linear", module), getattr(module, "gate_proj", None)
     if joined is None and gate is None:
         return Branch(Affine.from_module(_part(module, MLP_IN)), Elementwise(activation), out)
     maps = [gate, module.up_proj] if joined is None else [joined]
-    inner = getattr(module, "ffn_sub_norm", None)
-    norm = None if inner is None else Norm.from_module(inner)
+    norm = Norm.if_any(getattr(module, "ffn_sub_norm", None))
     return Branch(Affine.stack(*map(Affine.from_module, maps)), Gated(activation), out, inner_norm=norm)
 
 
-def _part(module: Any, names: str, *, required: bool = True) -> Any:
-    """Part of a module under the first of these names that it has; None where it has none."""
-    found = (getattr(module, name, None) for name in names.split())
-    part = next((part for part in found if part is not None), None)
-    if part is None and required:
+def _part(module: Any, names: str) -> Any:
+    """Part of a module under the first of these names that it has."""
+    part = first_part(names, module)
+    if part is None:
         raise AttributeError(f"{type(module).__name__} has no {' or '.join(names.split())}")
     return part
 

@@ -131,18 +131,10 @@ def exceeds(name: str, limit: int) -> bool:
     config = reading.language_config(reading.load_config(name))
     if config.model_type not in FAMILIES:
         return False
-    network, _ = skeleton_network(config)
+    with torch.no_grad():
+        network = assemble(_parts(reading.skeleton(config)))
     steps: list[Any] = [network.prefix, *network.sections, *network.tail]
     return sum(4 * tensor.numel() for step in steps for tensor in step.tensors()) > limit
-
-
-def skeleton_network(config: Any, blocks: str | None = None, output: bool = False) -> tuple[Network, bool]:
-    """Network of a configuration, its tensors without memory, and whether its norms are centred."""
-    with torch.no_grad():
-        parts = _parts(reading.skeleton(config))
-        network = assemble(parts, output, build_dtype="float32")
-    network = _cut(network, blocks, _entrances(parts), output)
-    return network, parts.norm is not None and parts.norm.centred
 
 
 def _kind(model: Any) -> str | None:

@@ -9,6 +9,7 @@ attention and recurrences among them. A model whose blocks read anything else th
 do not pass the stream on unchanged, is refused: its logits would differ.
 """
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,7 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from interbasis.base.errors import InterbasisError, first_line
+from interbasis.base.errors import Explained, InterbasisError
+from interbasis.models.embedding import check_tokens
 from interbasis.models.hf.parts import GENERAL
 from interbasis.models.own_output import evaluation_mode
 from interbasis.network.cores import General
@@ -27,6 +29,8 @@ from interbasis.network.prefix import Prefix, with_constant
 
 STREAM = "hidden_states"
 """Name of the stream among a block's arguments, where it has one."""
+Calls = Callable[[int, int], list[tuple[Any, Any]]]
+"""Arguments and keyword arguments of every block, for numbers of samples and positions."""
 EXAMPLE = torch.arange(6)[None]
 MAX_RELATIVE_ERROR = 1e-4
 """Largest difference, of the largest logit, of a sample that is run alone and beside another one."""
@@ -97,27 +101,23 @@ class Hollow(nn.Module):
         return torch.full((samples, positions), ((padding or 0) + 1) % self.vocabulary)
 
 
-class BlockCalls:
-    """Arguments of blocks beside the stream, the same for all inputs of a shape; never copied."""
+def block_calls(hollow: Hollow) -> Calls:
+    """Arguments of blocks beside the stream, the same for all inputs of a shape."""
 
-    def __init__(self, hollow: Hollow):
-        self.at = lru_cache(maxsize=4)(self._at)
-        self.hollow = hollow
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "BlockCalls":
-        return self
-
+    @lru_cache(maxsize=4)
     @torch.no_grad()
-    def _at(self, samples: int, positions: int) -> list[tuple[Any, Any]]:
-        tokens = self.hollow.neutral_tokens(samples, positions)
-        self.hollow.run(tokens.to(next(self.hollow.model.parameters()).device))
-        return [part.call or ((), {}) for part in self.hollow.stand_ins]
+    def calls(samples: int, positions: int) -> list[tuple[Any, Any]]:
+        tokens = hollow.neutral_tokens(samples, positions)
+        hollow.run(tokens.to(next(hollow.model.parameters()).device))
+        return [part.call or ((), {}) for part in hollow.stand_ins]
+
+    return calls
 
 
 class OwnBlock(nn.Module):
     """[c | x] ↦ block(x) − x − (1 − c) block(0), 0 at 0; c is the constant."""
 
-    def __init__(self, block: nn.Module, number: int, calls: BlockCalls):
+    def __init__(self, block: nn.Module, number: int, calls: Calls):
         super().__init__()
         self.block, self.number, self.calls = block, number, calls
 
@@ -133,7 +133,7 @@ class OwnBlock(nn.Module):
                 return value
             return value.to(x) if value.is_floating_point() else value.to(x.device)
 
-        args, kwargs = tree_map(fitted, self.calls.at(*x.shape[:2])[self.number])
+        args, kwargs = tree_map(fitted, self.calls(*x.shape[:2])[self.number])
         output = self.block(x, *args, **kwargs)
         return (output if isinstance(output, Tensor) else output[0]).to(x)  # some put out float32 always
 
@@ -153,11 +153,7 @@ class OwnEmbedding(Prefix):
         return weight
 
     def forward(self, inputs: Tensor) -> Tensor:  # [n, T] -> [n, T, 1 + d]
-        if inputs.is_floating_point() or inputs.dtype == torch.bool or inputs.ndim != 2:
-            raise InterbasisError(
-                "expected integer tokens of shape [samples, positions], received "
-                f"{inputs.dtype} of shape {list(inputs.shape)}"
-            )
+        check_tokens(inputs)
         return with_constant(self.hollow.embedded(inputs.long()))
 
 
@@ -172,16 +168,6 @@ class OwnLogits(LayerMap):
     def __call__(self, f: Tensor) -> Tensor:
         return self.hollow.logits(f[..., 1:])
 
-    def direct(self, f: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits, and the changes of them to first order."""
-
-        def logits(f: Tensor) -> Tensor:
-            return self(f[None, None])[0, 0]
-
-        changes = moved.reshape(-1, moved.shape[-1])
-        pushed = [torch.autograd.functional.jvp(logits, f, change.to(f))[1] for change in changes]
-        return logits(f), torch.stack(pushed).view(*moved.shape[:-1], -1)
-
     def tensors(self) -> list[Tensor]:
         return list(self.hollow.state_dict().values())
 
@@ -195,22 +181,16 @@ def network_of_blocks(model: Any, **about: Any) -> Network:
     Raises:
         InterbasisError: Its blocks are not found, or do more than to pass one stream on.
     """
-    try:
+    name = type(model).__name__
+    with Explained(f"the blocks of {name} could not be run one by one", Exception, remedy=GENERAL):
         network = _network_of_blocks(model)
         vocabulary = model.get_input_embeddings().num_embeddings
         network(EXAMPLE % vocabulary)
         two = torch.arange(16).view(2, 8) * 3 % vocabulary
         together, alone = network(two), torch.cat([network(two[:1]), network(two[1:])])
-    except InterbasisError:
-        raise
-    except Exception as error:  # whatever somebody else's code may raise
-        raise InterbasisError(
-            f"the blocks of {type(model).__name__} could not be run one by one ({first_line(error)}); "
-            f"{GENERAL}"
-        ) from error
     if not (together - alone).abs().max() <= MAX_RELATIVE_ERROR * alone.abs().max():
         raise InterbasisError(
-            f"{type(model).__name__} mixes the samples of a batch, so that outputs depend on which are run "
+            f"{name} mixes the samples of a batch, so that outputs depend on which are run "
             f"together; expected a model that treats every sample by itself; {GENERAL}"
         )
     return replace(network, **about)
@@ -226,7 +206,7 @@ def _network_of_blocks(model: Any) -> Network:
     embedding = OwnEmbedding(hollow)
     width = embedding(EXAMPLE % hollow.vocabulary).shape[2]
     nodes = [NodeLayer(f"block.{k}", width) for k in range(len(blocks))] + [NodeLayer("end", width)]
-    calls, unit = BlockCalls(deepcopy(hollow)), torch.eye(width).to(embedding.tokens)
+    calls, unit = block_calls(deepcopy(hollow)), torch.eye(width).to(embedding.tokens)
     sections = []
     for k, block in enumerate(blocks):
         core = General(OwnBlock(block, k, calls), f"{type(block).__name__} {k}")
@@ -249,14 +229,13 @@ def _chain(model: Any) -> tuple[list[nn.Module], list[Any]]:
         block.register_forward_hook(note, with_kwargs=True)
         for block in dict.fromkeys(block for part in lists for block in part)
     ]
+    name = type(model).__name__
     try:
-        vocabulary = model.get_input_embeddings().num_embeddings
-        with torch.no_grad():
-            model(EXAMPLE % vocabulary, use_cache=False)
-    except Exception as error:  # whatever somebody else's code may raise
-        raise InterbasisError(
-            f"{type(model).__name__} could not be run on tokens alone ({first_line(error)}); {GENERAL}"
-        ) from error
+        with (
+            torch.no_grad(),
+            Explained(f"{name} could not be run on tokens alone", Exception, remedy=GENERAL),
+        ):
+            model(EXAMPLE % model.get_input_embeddings().num_embeddings, use_cache=False)
     finally:
         for hook in hooks:
             hook.remove()
@@ -266,7 +245,7 @@ def _chain(model: Any) -> tuple[list[nn.Module], list[Any]]:
             outputs = [each[0][1] for each in found]
             return list(part), [None if isinstance(x, Tensor) else tuple(x[1:]) for x in outputs]
     raise InterbasisError(
-        f"{type(model).__name__} has no list of blocks that pass one stream of activations on, each called "
+        f"{name} has no list of blocks that pass one stream of activations on, each called "
         f"once and with nothing in between; {GENERAL}"
     )
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.models.embedding import TokenEmbedding
 from interbasis.network.cores import Attention, AttentionShape, Core, Rotary
 
@@ -32,6 +32,12 @@ LENGTH_DEPENDENT = ("dynamic", "longrope")
 def weights(tensor: Tensor) -> Tensor:
     """Copy of a tensor, in float32 at least."""
     return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32)).clone()
+
+
+def first_part(names: str, *modules: Any) -> Any:
+    """The first of these attributes that one of the modules has and that is not None; None where none is."""
+    values = (getattr(module, name, None) for module in modules for name in names.split())
+    return next((value for value in values if value is not None), None)
 
 
 def frozen(activation: nn.Module) -> nn.Module:
@@ -68,6 +74,11 @@ class Norm:
         gain = torch.ones(shape) if weight is None else weights(weight)
         bias = torch.zeros_like(gain) if bias is None else weights(bias)
         return cls(1 + gain if name in ONE_MORE else gain, bias, epsilon, name in LAYER_NORMS)
+
+    @classmethod
+    def if_any(cls, module: Any, width: int = 0) -> "Norm | None":
+        """Norm of a module; None where there is none."""
+        return None if module is None else cls.from_module(module, width)
 
     @classmethod
     def rms(cls, gain: Tensor, epsilon: float) -> "Norm":
@@ -372,13 +383,11 @@ class BlocksAsRead(Sequence[TransformerBlock]):
 
     def __getitem__(self, k: Any) -> Any:
         layer = self.layers[range(len(self))[k]]
-        try:
+        name, update = type(layer).__name__, "if transformers is older than 5, update it"
+        with Explained(
+            f"{name} lacks a part that is read", AttributeError, remedy=f"{update}, else {GENERAL}"
+        ):
             return self.read(layer, k)
-        except AttributeError as error:
-            raise InterbasisError(
-                f"{type(layer).__name__} lacks a part that is read ({error}); if transformers is older than "
-                f"5, update it, else {GENERAL}"
-            ) from error
 
 
 @dataclass(frozen=True)

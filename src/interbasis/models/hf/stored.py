@@ -8,7 +8,7 @@ and the logits.
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from interbasis.base.errors import Explained, InterbasisError
 from interbasis.models.hf.assemble import assemble, block_sections
 from interbasis.models.hf.parts import BlocksAsRead, ModelParts
+from interbasis.models.own_output import replaced
 from interbasis.network.network import Network, Section
 from interbasis.network.stored_section import StoredBlocks, StoredSection
 
@@ -29,8 +30,7 @@ OTHER_NAMES = {"lm_head.weight": "embed_out.weight"}
 REMEDY = "leave out --memory to load it as a whole"
 
 
-@contextmanager
-def parameters_without_memory() -> Iterator[None]:
+def parameters_without_memory() -> AbstractContextManager[None]:
     """Modules that are made meanwhile have parameters on the device `meta`; buffers are made as usual."""
     register = nn.Module.register_parameter
 
@@ -39,11 +39,7 @@ def parameters_without_memory() -> Iterator[None]:
             param = nn.Parameter(param.to("meta"), requires_grad=False)
         register(module, name, param)
 
-    nn.Module.register_parameter = on_meta  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        nn.Module.register_parameter = register  # type: ignore[method-assign]
+    return replaced((nn.Module, "register_parameter", on_meta))
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,17 +67,12 @@ class StoredModel:
     def _check_block(self, parts: ModelParts, k: int) -> None:
         """Compare a model of one block with the model's own code."""
         parent, name = self._list
-        layers, config = getattr(parent, name), self.skeleton.config
-        kinds = getattr(config, "layer_types", None)
-        setattr(parent, name, nn.ModuleList([layers[k]]))
-        if kinds:
-            config.layer_types = [kinds[k]] * len(kinds)
-        try:
+        config = self.skeleton.config
+        changes: list[tuple[Any, str, Any]] = [(parent, name, nn.ModuleList([getattr(parent, name)[k]]))]
+        if kinds := getattr(config, "layer_types", None):
+            changes.append((config, "layer_types", [kinds[k]] * len(kinds)))
+        with replaced(*changes):
             self.check(assemble(parts), self.skeleton)
-        finally:
-            setattr(parent, name, layers)
-            if kinds:
-                config.layer_types = kinds
 
     def _sections(self, whole: ModelParts, k: int) -> tuple[Section, ...]:
         with torch.no_grad(), self._loaded(k):

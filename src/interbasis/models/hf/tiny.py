@@ -42,12 +42,9 @@ LATENT = "axk1 deepseek_v3 glm4_moe_lite minicpm3 youtu"
 ENCODER_TOO = "bart bigbird_pegasus blenderbot blenderbot-small marian mbart mvp pegasus plbart"
 HYBRID: Settings = {"layer_types": ["linear_attention", "full_attention"]}
 LINEAR: Settings = {
-    "linear_num_heads": 2,
-    "linear_head_dim": 4,
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-}
-LINEAR |= {"linear_key_head_dim": 4, "linear_value_head_dim": 4}
+    "linear_num_heads": 2, "linear_head_dim": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "linear_key_head_dim": 4, "linear_value_head_dim": 4,
+}  # fmt: skip
 INDEXED: Settings = {"num_key_value_heads": 4, "index_n_heads": 2, "index_head_dim": 8, "index_topk": 3}
 BY_LAYER: Settings = {"hidden_size_per_layer_input": 4, "vocab_size_per_layer_input": VOCABULARY}
 QWEN4: Settings = {
@@ -58,23 +55,12 @@ QWEN4: Settings = {
 GROUPS: Settings = {"num_expert_group": 1, "num_experts_per_token": 2}
 SLID: Settings = {"layer_types": ["sliding_attention", "full_attention"]}
 MAMBA: Settings = {
-    "mamba_n_heads": 4,
-    "mamba_d_head": 8,
-    "mamba_d_state": 4,
-    "mamba_n_groups": 1,
-    "mamba_expand": 2,
-}
+    "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 4, "mamba_n_groups": 1, "mamba_expand": 2,
+}  # fmt: skip
 ZAMBA: Settings = {
-    "layers_block_type": ["linear_attention", "hybrid"],
-    "mamba_d_state": 4,
-    "n_mamba_heads": 2,
-}
-ZAMBA |= {
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "attention_head_dim": 8,
-    "attention_hidden_size": 32,
-}
+    "layers_block_type": ["linear_attention", "hybrid"], "mamba_d_state": 4, "n_mamba_heads": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 4, "attention_head_dim": 8, "attention_hidden_size": 32,
+}  # fmt: skip
 SPECIAL: dict[str, Settings] = {
     **{kind: {"num_key_value_heads": 4} for kind in LATENT.split()},
     **{kind: {"encoder_layers": 2} for kind in ENCODER_TOO.split()},

@@ -253,13 +253,10 @@ def _subgraph(traced: TracedModule, wanted: Sequence[fx.Node]) -> tuple[fx.Graph
     """The part of the graph that nodes require, with weights as buffers, and its operations in words."""
     graph, copies = fx.Graph(), {}
     root = nn.Module()
-    needed: set[fx.Node] = set()
-    waiting = list(wanted)
-    while waiting:
-        node = waiting.pop()
-        if node not in needed:
-            needed.add(node)
-            waiting.extend(node.all_input_nodes)
+    needed = set(wanted)
+    for node in reversed(traced.graph.nodes):
+        if node in needed:
+            needed.update(node.all_input_nodes)
     steps: dict[str, None] = {}
     for node in traced.graph.nodes:
         if node is traced.input:
@@ -302,15 +299,6 @@ class Tail(LayerMap):
         parts = f[..., 1:].split([stream.channels for stream in self.streams], dim=-1)
         (result,) = evaluate([self.output], dict(zip(self.streams, parts, strict=True)))
         return with_constant(result)
-
-    def direct(self, f: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:  # [d_in], [..., d_in]
-        """The output for f at all positions, and its derivative along changes of f."""
-
-        def once(f: Tensor) -> Tensor:
-            return self(f[None, None])[0, 0]
-
-        changes = [torch.func.jvp(once, (f,), (change,))[1] for change in moved.reshape(-1, len(f))]
-        return once(f), torch.stack(changes).reshape(*moved.shape[:-1], -1)
 
     def tensors(self) -> list[Tensor]:
         """Weights of its linear maps."""

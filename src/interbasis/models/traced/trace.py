@@ -15,8 +15,7 @@ import logging
 import re
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -29,11 +28,13 @@ from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
 
 from interbasis.base.errors import Explained, InterbasisError, first_line
-from interbasis.models.own_output import evaluation_mode
+from interbasis.models.own_output import evaluation_mode, replaced
 
 SAMPLES = (3, 5, 7, 11, 13)
 """Numbers of samples that are traced: the first that no dimension of the example has."""
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in [^\n]+\n(?P<code>[^\n]*)')
+TRACEBACKS = logging.getLogger("torch._subclasses.fake_tensor")
+"""Prints tracebacks of errors that are handled."""
 INSTALLED = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python[\d.]+)[/\\]")
 
 
@@ -165,25 +166,13 @@ def _export(module: nn.Module, example: Tensor) -> ExportedProgram:
     for dimensions in (2, 1, 0) if example.ndim <= 3 else (1, 0):
         shapes = {k: Dim.AUTO if k < dimensions else Dim.STATIC for k in range(example.ndim)}
         try:
-            with warnings.catch_warnings(), _silenced("torch._subclasses.fake_tensor"):
+            with warnings.catch_warnings(), replaced((TRACEBACKS, "disabled", True)):
                 warnings.simplefilter("ignore")
                 program = export(module, (example,), dynamic_shapes=(shapes,), strict=False)
                 return program.run_decompositions({})
         except Exception as error:  # somebody else's code
             errors.append(error)
     raise errors[0]
-
-
-@contextmanager
-def _silenced(name: str) -> Iterator[None]:
-    """Keep a logger from printing tracebacks of errors that are handled."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _from_program(program: ExportedProgram, example: Tensor, output: str | int | None) -> TracedModule:

@@ -70,27 +70,28 @@ class SlowTurns(NamedTuple):
 
 
 def fast_pairs(x: Heads, features: int) -> int:
-    """Number of pairs, the fastest, that are summed in less time with brackets than by functions."""
-    queries, keys = x.positions.shape[1], x.k.shape[2]
-    seen = queries * keys / (queries + keys) * (1 if x.shape.causal else 2)
-    return _fast_pairs(x.shape, seen, _table_end(x), features, x.k.dtype)
+    """Number of pairs, the fastest, that are summed in less time with brackets than by functions.
 
-
-@lru_cache(maxsize=256)
-def _fast_pairs(shape: AttentionShape, seen: float, end: int, features: int, dtype: torch.dtype) -> int:
-    """Compare multiplications per query and per key, each of which sees T positions of the other side.
-
-    N functions take N r (T + k) for k slow coordinates and r features, p fast pairs 2 p h (T + r).
+    Per query and per key, each of which sees T positions of the other side, N functions take N r (T + k)
+    multiplications for k slow coordinates and r features, and p fast pairs 2 p h (T + r).
     """
-    triangle = torch.linalg.qr(_waves(shape, end), mode="r").R  # has the singular values of all first columns
+    queries, keys, width = x.positions.shape[1], x.k.shape[2], x.shape.width
+    seen = queries * keys / (queries + keys) * (1 if x.shape.causal else 2)
+    counts = _function_counts(x.shape, _table_end(x), x.k.dtype)
 
     def multiplications(fast: int) -> float:
-        size = triangle.shape[1] - 2 * fast
-        functions = _count(torch.linalg.svdvals(triangle[:, :size]), dtype)
-        by_functions = functions * features * (seen + shape.width - 2 * fast + ELEMENTWISE)
-        return by_functions + 2 * fast * shape.width * (seen + features)
+        by_functions = counts[fast] * features * (seen + width - 2 * fast + ELEMENTWISE)
+        return by_functions + 2 * fast * width * (seen + features)
 
-    return min(range(shape.turned // 2 + 1), key=multiplications)
+    return min(range(len(counts)), key=multiplications)
+
+
+@lru_cache(maxsize=64)
+def _function_counts(shape: AttentionShape, end: int, dtype: torch.dtype) -> tuple[int, ...]:
+    """Numbers of functions for all pairs, all but the fastest, all but the two fastest, …"""
+    triangle = torch.linalg.qr(_waves(shape, end), mode="r").R  # has the singular values of all first columns
+    sizes = range(triangle.shape[1], 0, -2)
+    return tuple(_count(torch.linalg.svdvals(triangle[:, :size]), dtype) for size in sizes)
 
 
 @lru_cache(maxsize=64)
