@@ -51,8 +51,8 @@ def _cut(weighted: WeightedGraph, labels: np.ndarray, modules: Modules, pair: tu
     a, b = weighted.ends
     first, second = (np.flatnonzero(labels[nodes] == module) for module in pair)
     source, sink = np.full(len(first), 2 * n), np.full(len(second), 2 * n + 1)
-    rows = np.concatenate([np.arange(n), n + a, n + b, source, n + second])
-    columns = np.concatenate([n + np.arange(n), b, a, first, sink])
+    rows = np.concatenate([np.arange(n), n + a, n + b, source, n + second]).astype(np.int32)  # for scipy 1.14
+    columns = np.concatenate([n + np.arange(n), b, a, first, sink]).astype(np.int32)
     capacities = np.where(np.arange(len(rows)) < n, 1, n + 1).astype(np.int32)
     arcs = csr_array((capacities, (rows, columns)), shape=(2 * n + 2, 2 * n + 2))
     left = csr_array(arcs - maximum_flow(arcs, 2 * n, 2 * n + 1).flow)
