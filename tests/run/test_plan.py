@@ -33,7 +33,7 @@ def test_more_tokens_and_machines_are_extrapolated(cli: Cli) -> None:
     assert (more["samples"], more["processes"]) == (383_000, 10)
     pilot = more["pilot"]
     sums = more["exact"]["seconds"]["processor"] - pilot["fixed"]["processor"]
-    per_sample = [pilot[name]["processor"] for name in ("statistics",)]
+    per_sample = [pilot["statistics"]["seconds"]["processor"]]
     per_sample += [pilot[name][0]["seconds"]["processor"] for name in ("jacobians", "edges")]
     assert sums == pytest.approx(383_000 * sum(per_sample))
     assert max(more["targets"]["0.05"]["settings"]["edge_samples"]) < 38_300
