@@ -19,8 +19,9 @@ def messages() -> str:
                 continue
             name = ast.unparse(node.func)
             if name.endswith("Error") or name in (*LOGGED, "Explained"):
-                parts = [node.args[0], *(option.value for option in node.keywords if option.arg == "remedy")]
-                found.add(" ".join("; ".join(map(template, parts)).split()))
+                reason = " ({reason})" if name == "Explained" else ""
+                remedies = [template(option.value) for option in node.keywords if option.arg == "remedy"]
+                found.add(" ".join("; ".join([template(node.args[0]) + reason, *remedies]).split()))
     return "\n".join(sorted(text for text in found if " " in text and not is_value(text))) + "\n"
 
 

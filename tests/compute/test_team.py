@@ -62,7 +62,7 @@ def test_a_killed_process_ends_the_others_and_the_next_start_resumes(
     assert_same_graph(tmp_path / "one", run)
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_build_to_an_error_survives_the_kill_of_either_process(
     tmp_path: Path, cli: Cli, victim: int
 ) -> None:

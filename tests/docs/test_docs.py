@@ -14,6 +14,7 @@ from cyclopts import CycloptsError
 import interbasis
 from command_line import run_command
 from interbasis.cli import app
+from messages import messages
 from pages import DOCS, README, ROOT, Block, blocks, commands, indented_commands
 
 PAGES = [README, *sorted(DOCS.glob("*.md"))]
@@ -135,7 +136,7 @@ def templates() -> list[str]:
                 found.append("".join(parts))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.append(node.value)
-    return found
+    return [*found, *re.sub(r"\{.*?\}", "…", messages()).splitlines()]
 
 
 def test_the_errors_that_are_explained_are_the_code_s() -> None:
