@@ -29,7 +29,7 @@ def builds(shared: Path, models: Path) -> dict[str, list[str]]:
         "CIFAR-10 convolutional": ["cifar10-conv", "--data", f"cifar10:{shared / 'cifar10/cifar10.npz'}"],
         "TinyStories GPT": [f"hf:{gpt}", "--data", f"tokens:{gpt / 'tokens_train.uint16'}"],
         "MiniLM": [f"hf:{minilm}", "--data", f"text:{text},tokenizer={minilm},context=128"],
-        "SmolLM2-135M": [f"hf:{smollm2}", "--data", f"text:{text},tokenizer={smollm2},context=256"],
+        "SmolLM2-135M": [f"hf:{smollm2},blocks=14", "--data", f"text:{text},tokenizer={smollm2},context=256"],
     }
 
 

@@ -74,10 +74,20 @@ def test_sections_with_other_numbers_of_positions_try_the_same_schemes() -> None
 
 
 def test_a_time_is_turned_into_samples(network: Network) -> None:
-    graph = build(network, tokens(120, 8), time="2s").graph
-    assert graph.provenance.precision.time == 2
+    graph = build(network, tokens(120, 8), time="20s").graph
+    assert graph.provenance.precision.time == 20
     assert graph.provenance.precision.error is None
-    assert sum(graph.provenance.timings.values()) < 20
+    assert sum(graph.provenance.timings.values()) < 25
+
+
+def test_a_time_that_does_not_suffice_is_refused_and_leaves_nothing_behind(
+    network: Network, tmp_path: Path
+) -> None:
+    """The trial alone takes longer than a hundredth of a second."""
+    with pytest.raises(InterbasisError, match=r"0 s .* 15 node layers.*--time \d+s.*--layers"):
+        build(network, tokens(120, 8), time=0.01, resume=tmp_path / "run")
+    run = build(network, tokens(120, 8), error=0.2, resume=tmp_path / "run")
+    assert run.graph.config.sampled
 
 
 def test_short_builds_and_other_models_are_exact_unless_asked(

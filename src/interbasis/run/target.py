@@ -24,6 +24,8 @@ DEFAULT_ERROR = 0.05
 AIM = 0.92
 """Share of the error asked for at which a build stops. Its own estimate decides, and stopping as soon as that
 is small enough favours estimates that are too small."""
+MAX_OVERTIME = 1.1
+"""Expected time of the coarsest graph over the time that is left, up to which a build begins."""
 SHORT_SECONDS = 60.0
 PASSES_PER_COORDINATE = 8
 """An exact build takes fewer forward passes than so many per coordinate of the widest layer."""
@@ -91,7 +93,15 @@ def decide(
     def choose() -> State:
         pilot = run_pilot(network, data, config)
         if target.time is not None:
-            choice = _begun_small(pilot.choice_within(target.time - (time.monotonic() - begun)))
+            room = target.time - (time.monotonic() - begun)
+            choice = _begun_small(pilot.choice_within(room))
+            if choice.seconds.wall > MAX_OVERTIME * room:
+                least = 1.1 * (choice.seconds.wall + target.time - room)
+                raise InterbasisError(
+                    f"{target.time:.0f} s do not suffice for {len(network.nodes)} node layers: the coarsest "
+                    f"graph takes about {least:.0f} s on this machine; give --time {least:.0f}s or more, or "
+                    "choose fewer node layers (--layers, blocks=)"
+                )
         else:
             exact = pilot.choice(0.0)
             short = not asked and exact.seconds.wall < SHORT_SECONDS
