@@ -16,7 +16,7 @@ from interbasis.graph.precision import Precision, edge_error, eigenvalue_error
 from interbasis.graph.settings import SAMPLED, BuildConfig, BuildTarget
 from interbasis.lib.build_data import BuildData
 from interbasis.lib.goal import FIRST_SHARE, NO_GOAL, Goal
-from interbasis.lib.pilot import MIN_SAMPLES, run_pilot
+from interbasis.lib.pilot import MIN_SAMPLES, PILOT_TOKENS, run_pilot
 from interbasis.network.network import Network
 
 DEFAULT_ERROR = 0.05
@@ -26,6 +26,8 @@ AIM = 0.92
 is small enough favours estimates that are too small."""
 MAX_OVERTIME = 1.1
 """Expected time of the coarsest graph over the time that is left, up to which a build begins."""
+HURRIED_SECONDS, HURRIED_PILOT_TOKENS = 600.0, 512
+"""Time below which the trial has fewer tokens, about, so that some of it is left for the build."""
 SHORT_SECONDS = 60.0
 PASSES_PER_COORDINATE = 8
 """An exact build takes fewer forward passes than so many per coordinate of the widest layer."""
@@ -91,7 +93,8 @@ def decide(
         return Decision(config)
 
     def choose() -> State:
-        pilot = run_pilot(network, data, config)
+        hurried = target.time is not None and target.time < HURRIED_SECONDS
+        pilot = run_pilot(network, data, config, HURRIED_PILOT_TOKENS if hurried else PILOT_TOKENS)
         if target.time is not None:
             room = target.time - (time.monotonic() - begun)
             choice = _begun_small(pilot.choice_within(room))
