@@ -19,7 +19,8 @@ class Rows(nn.Module):
 def test_an_example_that_the_module_refuses(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(interbasis.InterbasisError) as refused:
         interbasis.from_torch(Rows(), torch.rand(4, 63))
-    assert str(refused.value).startswith("Rows does not take the example, of shape [4, 63]: mat1 and mat2")
+    assert str(refused.value).startswith("Rows does not take the example, of shape [4, 63]: ")
+    assert "mat1 and mat2" in str(refused.value)
     assert str(refused.value).endswith("expected a batch of its inputs, [samples, …]")
     assert refused.value.__cause__ is None
     assert refused.value.__suppress_context__
