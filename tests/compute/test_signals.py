@@ -106,6 +106,7 @@ def test_what_it_starts_is_ended_by_the_system() -> None:
     script = LISTEN + (
         "import os, signal, subprocess, time\n"
         "program = subprocess.Popen(['sleep', '60']); program.terminate(); print(program.wait())\n"
+        "import warnings; warnings.simplefilter('ignore', DeprecationWarning)\n"  # of forks with threads
         "copy = os.fork()\n"
         "time.sleep(0 if copy else 60)\n"
         "os.kill(copy, signal.SIGTERM); status = os.waitpid(copy, 0)[1]\n"
