@@ -10,8 +10,6 @@ from interbasis.base.records import Record
 
 LEAST_DRAWN = 16
 """Samples that are drawn at least, so that their spread says something."""
-
-
 ROOM_TO_GROW = 0.8
 """Share of the error asked for that a scheme must reach with all samples: a trial sees one section of a kind,
 others are off by more and need more samples."""
@@ -112,7 +110,7 @@ class Pilot(Record):
             count = max(self.least_statistics, self.statistics.samples(part, self.samples))
             if count <= MAX_DRAWN_SHARE * self.samples:
                 bases.append(self._bases(error, count, self.statistics.error(count, self.samples)))
-        settings, seconds, jacobian_error = min(bases, key=lambda found: getattr(found[1], self.clock))
+        settings, seconds, jacobian_error = min(bases, key=lambda basis: getattr(basis[1], self.clock))
         expected = 0.0
         if self.edges:
             edges, count = self._cheapest(self.edges, error, self.edge_samples)
@@ -131,8 +129,8 @@ class Pilot(Record):
     ) -> tuple[dict[str, int | str | tuple[int, ...] | None], Cost, float]:
         """Settings, cost and error of bases from statistics over some samples, with an error of their own."""
         total = self.jacobian_samples if samples == self.samples else samples
-        rest = math.sqrt(max(0.0, error**2 - statistics_error**2))
-        scheme, count = self._cheapest(self.jacobians, rest, total)
+        jacobian_error = math.sqrt(max(0.0, error**2 - statistics_error**2))
+        scheme, count = self._cheapest(self.jacobians, jacobian_error, total)
         settings: dict[str, int | str | tuple[int, ...] | None] = dict(scheme.settings)
         settings["statistics_samples"] = None if samples == self.samples else samples
         settings["jacobian_samples"] = count if scheme.variance else None

@@ -85,8 +85,7 @@ MAX_THREADS = 1024
 JACOBIAN_GROUPS = 8
 """Independent estimates of a Gram of Jacobians where samples are drawn."""
 STATISTICS_GROUPS = 2
-"""The same where samples are drawn for the statistics, too; each group has sums of its own, and these are
-large."""
+"""Independent estimates where samples are drawn for the statistics: few, since each holds large sums."""
 
 
 class BuildConfig(Record):

@@ -148,7 +148,7 @@ def fit_bases(
 
 
 def _collect(window: Window, config: BuildConfig, last_gram: bool) -> list[Statistics]:
-    """Statistics of the data and, where they are others, of the Jacobians' data; or of groups of samples."""
+    """Statistics of the data and, if given, of separate data for Jacobians; or of groups of drawn samples."""
     network, data, executor, basis = window.network, window.data, window.executor, BASES[config.basis]
     together = data.jacobian_data is data.data
     wanted = Wanted(

@@ -31,7 +31,7 @@ class SlowTurns(NamedTuple):
     """Slow coordinates of a head and their turns."""
 
     slow: Tensor  # [k]: coordinates that are not turned, and both of every slow pair
-    fast: Tensor  # [2p]: all others, both of a pair side by side
+    fast: Tensor  # [2p]: coordinates of the fast pairs, both of a pair side by side
     functions: Tensor  # U [positions, N]
     matrices: Tensor  # D [N, k, k]
 
@@ -98,7 +98,7 @@ def _function_counts(shape: AttentionShape, end: int, dtype: torch.dtype) -> tup
 def _turns(shape: AttentionShape, fast: int, end: int, dtype: torch.dtype, device: torch.device) -> SlowTurns:
     """Take singular vectors of 1, cos and sin as functions, as many as the dtype can tell from rounding."""
     order, pairs, still = _slowest_first(shape), shape.turned // 2, shape.width - shape.turned
-    slow, others = order[: pairs - fast], order[pairs - fast :]
+    slow, fastest = order[: pairs - fast], order[pairs - fast :]
     waves = _waves(shape, end)[:, : 1 + 2 * len(slow)]
     vectors, values, _ = torch.linalg.svd(waves, full_matrices=False)
     functions = vectors[:, : _count(values, dtype)]
@@ -109,7 +109,7 @@ def _turns(shape: AttentionShape, fast: int, end: int, dtype: torch.dtype, devic
     matrices[:, still:, still:] = torch.cat([torch.cat([cos, -sin], 2), torch.cat([sin, cos], 2)], 1)
     return SlowTurns(
         torch.cat([torch.arange(shape.turned, shape.width), slow, slow + pairs]).to(device),
-        torch.stack([others, others + pairs], dim=1).flatten().to(device),
+        torch.stack([fastest, fastest + pairs], dim=1).flatten().to(device),
         functions.to(device, dtype),
         matrices.to(device, dtype),
     )
