@@ -33,7 +33,6 @@ from interbasis.base.files import write_text_atomically
 from interbasis.dictionaries.dictionary import Dictionary
 from interbasis.dictionaries.metrics import basis_gram, metric_matrix
 from interbasis.dictionaries.sae_lens import save as save_dictionary
-from interbasis.dictionaries.scores import score
 from interbasis.dictionaries.settings import TrainSettings
 from interbasis.dictionaries.training import fit
 from interbasis.graph.store import load, save
@@ -174,9 +173,6 @@ class Study:
 
     def scores(self, layer: str, dictionary: Dictionary, offset: Tensor, gram: Tensor) -> dict[str, object]:
         """Scores of a dictionary of x − offset, [T, d], and the rise without errors in leading directions."""
-        if self.norm_limit:
-            scored = score(self.network, dictionary, self.test, layer=layer, norm_limit=self.norm_limit)
-            return scored.model_dump(exclude={"active"}) | {"l0": scored.active}
 
         def error(x: Tensor) -> Tensor:
             return dictionary.reconstruct(x - offset) + offset - x

@@ -34,12 +34,14 @@ from interbasis.dictionaries.training import DECAY_SHARE, fit
 WINDOWS_PER_STEP = 8
 FINE_TUNING_SHARE = 0.1
 """Steps of fine-tuning per step of training."""
+STORED: dict[str, tuple[Tensor, Tensor]] = {}
+"""Activations [windows, T, width] and log probabilities [windows, T, vocabulary] of the layer worked on."""
 START: dict[str, MetricKind] = {
     "fine_tuned": "raw", "fine_tuned_lib": "lib", "fine_tuned_root": "root", "fine_tuned_both": "both",
 }  # fmt: skip
 
 
-@dataclass
+@dataclass(eq=False)
 class EndToEnd:
     """Adam on the KL divergence between the model's outputs and those with a layer replaced."""
 
@@ -63,24 +65,37 @@ class EndToEnd:
             rows = torch.randint(len(self.study.train), (WINDOWS_PER_STEP,), generator=generator)
             encoder, encoder_bias, decoder, decoder_bias = tensors
             trained = Dictionary(encoder, encoder_bias, decoder, decoder_bias, active=dictionary.active)
-            loss = self.divergence(self.study.train[rows], trained)
+            loss = self.divergence(rows, trained)
             adam.zero_grad()
             loss.backward()
             adam.step()
         encoder, encoder_bias, decoder, decoder_bias = (tensor.detach() for tensor in tensors)
         return Dictionary(encoder, encoder_bias, decoder, decoder_bias, active=dictionary.active)
 
-    def divergence(self, tokens: Tensor, dictionary: Dictionary) -> Tensor:
-        """Mean KL divergence over positions."""
-        network = self.study.network
+    def divergence(self, rows: Tensor, dictionary: Dictionary) -> Tensor:
+        """Mean KL divergence over the positions of some training windows [n]."""
         index, columns = self.study.place(self.layer)
-        with torch.no_grad():
-            f = network.activations_at(index, tokens)
-            expected = self._log_p(f, index, tokens)
+        f, expected = (stored[rows] for stored in STORED[self.layer])
         x = f[..., columns]
         replaced = torch.cat([f[..., : columns.start], dictionary.reconstruct(x), f[..., columns.stop :]], -1)
-        found = self._log_p(replaced, index, tokens)
-        return (expected.exp() * (expected - found)).sum(-1).mean()
+        replaced_log_p = self._log_p(replaced, index, self.study.train[rows])
+        return torch.nn.functional.kl_div(replaced_log_p, expected, log_target=True, reduction="sum") / (
+            rows.numel() * f.shape[1]
+        )
+
+    @torch.no_grad()
+    def store(self) -> None:
+        """Store the layer's activations and the model's log probabilities of all training windows."""
+        if self.layer in STORED:
+            return
+        STORED.clear()
+        index, _ = self.study.place(self.layer)
+        parts = []
+        for tokens in self.study.train.split(40):
+            f = self.study.network.activations_at(index, tokens)
+            parts.append((f, self._log_p(f, index, tokens)))
+        f, log_p = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+        STORED[self.layer] = f, log_p
 
     def _log_p(self, f: Tensor, index: int, tokens: Tensor) -> Tensor:
         for section in self.study.network.sections[index:]:
@@ -102,19 +117,20 @@ def job(study: Study, layer: str, active: int, seed: int, method: str) -> dict[s
     settings = TrainSettings(features=o.features, active=active, steps=o.steps, seed=seed)
     index, columns = study.place(layer)
     x, covariance = study.activations(layer)
-    began = time.process_time()
+    share = FINE_TUNING_SHARE if method in START else 1.0
+    trainer = EndToEnd(study, layer, o.rate if share == 1.0 else o.fine_rate, seed)
+    trainer.store()  # before the clock starts
+    began, budget = time.process_time(), None
     if method in START:
         gram = basis_gram(study.lib().layers[index], columns)
         start = fit(x, metric_matrix(START[method], gram, covariance), settings)
-        share, budget = FINE_TUNING_SHARE, None
     else:
-        start, share, budget = random_dictionary(x, settings), 1.0, None
+        start = random_dictionary(x, settings)
         if method == "end_to_end_time":
             identity = torch.eye(len(covariance), dtype=torch.float64)
             fit(x, metric_matrix("raw", identity, covariance), settings)
             budget = time.process_time() - began
             began = time.process_time()
-    trainer = EndToEnd(study, layer, o.rate if share == 1.0 else o.fine_rate, seed)
     steps = max(1, round(share * o.steps))
     dictionary = trainer.train(start, steps, budget)
     seconds = time.process_time() - began

@@ -24,7 +24,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from dictionaries import CONTEXT, Study, arguments, work_on
 from interbasis.base.files import write_text_atomically
+from interbasis.dictionaries.dictionary import Dictionary
 from interbasis.graph.settings import DEFAULT_NORM_LIMIT
+from interbasis.network.replacement import replaced_output
 
 TEST_WINDOWS = 60
 SURVEY_WINDOWS = 32
@@ -41,6 +43,7 @@ class TextStudy(Study):
 
     def load(self) -> None:
         tokens = self.tokens()
+        self.unreplaced: dict[str, tuple[Tensor, Tensor, tuple[float, float]]] = {}
         whole = tokens[: len(tokens) // CONTEXT * CONTEXT].view(-1, CONTEXT)
         self.train, self.test = whole[:-TEST_WINDOWS][: self.options.windows], whole[-TEST_WINDOWS:]
         self.lib_data = self.train[:LIB_WINDOWS]
@@ -65,6 +68,53 @@ class TextStudy(Study):
 
     def file(self, layer: str) -> Path:
         return self.out / f"{layer}.float32"
+
+    @torch.no_grad()
+    def scores(self, layer: str, dictionary: Dictionary, offset: Tensor, gram: Tensor) -> dict[str, object]:
+        """Scores on the test windows; the model alone, and the stream at its mean, are measured once."""
+        index, columns = self.place(layer)
+        if layer not in self.unreplaced:
+            parts = [
+                self.network.activations_at(index, tokens) for tokens in self.test.split(WINDOWS_AT_ONCE)
+            ]
+            f = torch.cat(parts)
+            limit = self.limits()[layer]
+            counts = f[..., columns].norm(dim=-1) <= limit
+            mean = f[..., columns][counts].mean(0)
+            losses = (
+                self.rest(index, columns, f, f[..., columns]),
+                self.rest(index, columns, f, torch.where(counts[..., None], mean, f[..., columns])),
+            )
+            self.unreplaced[layer] = f, counts, losses
+        f, counts, (loss, mean_loss) = self.unreplaced[layer]
+        x = f[..., columns]
+        active = dictionary.encode(x[counts]) > 0
+        reconstruction = dictionary.reconstruct(x)
+        replaced = self.rest(index, columns, f, torch.where(counts[..., None], reconstruction, x))
+        error = (x - reconstruction)[counts].double().square().sum()
+        variance = (x[counts] - x[counts].mean(0)).double().square().sum()
+        return {
+            "loss": loss, "mean_loss": mean_loss, "rise": replaced - loss,
+            "explained": 1 - (error / variance).item(), "dead": (~active.any(0)).double().mean().item(),
+            "l0": active.sum(1).double().mean().item(),
+        }  # fmt: skip
+
+    def rest(self, index: int, columns: slice, f: Tensor, x: Tensor) -> float:
+        """Test loss with a stream of node layer ``index`` put at x."""
+        total = 0.0
+        parts = zip(*(tensor.split(WINDOWS_AT_ONCE) for tensor in (self.test, f, x)), strict=True)
+        for tokens, part, stream in parts:
+            changed = torch.cat([part[..., : columns.start], stream, part[..., columns.stop :]], -1)
+            outputs = replaced_output(self.network, index, changed, tokens, {})[:, :-1]
+            total += torch.nn.functional.cross_entropy(
+                outputs.flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum"
+            ).item()
+        return total / self.test[:, 1:].numel()
+
+    def limits(self) -> dict[str, float]:
+        """Norms up to which tokens count, by layer."""
+        state = json.loads((self.out / "activations.json").read_text())
+        return dict(zip(state["rows"], state["limits"], strict=True))
 
     @torch.no_grad()
     def stored(self) -> dict[str, int]:
