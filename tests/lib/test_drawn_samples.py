@@ -10,7 +10,7 @@ import interbasis
 from interbasis import build
 from interbasis.data import Batches
 from interbasis.graph.precision import edge_error, eigenvalue_error
-from interbasis.lib.edges import edges
+from interbasis.lib.edges import drawn_share, edges
 from interbasis.network.network import Network
 
 pytest.importorskip("transformers")
@@ -40,6 +40,7 @@ def root_mean_square(values: list[torch.Tensor]) -> torch.Tensor:
     [
         {},
         {"edge_group": "positions"},
+        {"edge_group": "positions", "edge_samples": 60},
         pytest.param({"edge_group": "positions", "edge_positions": 4}, marks=pytest.mark.slow),
     ],
     ids=str,
@@ -113,6 +114,32 @@ def test_rounds_and_processes_give_the_bits_of_the_settings_that_they_end_with(
         assert torch.allclose(one, other, rtol=1e-6, atol=1e-12)
 
 
+def test_samples_that_are_drawn_again_have_other_signs(network: Network, data: Tensor) -> None:
+    """Two rounds over all 40 samples: the mean of both, which differ, and an error without differences
+    between samples."""
+    signed = DRAWN | {"basis": "pca", "jacobian_samples": None, "edge_group": "positions"}
+    once, twice = (build(network, data, **(signed | {"edge_samples": n})).graph for n in (40, (40, 80)))
+    true = edges(network, once.layers, data)
+    for k, expected in enumerate(true):
+        first, both = (graph.edges[k].double().square() for graph in (once, twice))
+        second = 2 * both - first
+        if once.edge_errors[k].max() == 0:  # exact in one round
+            assert torch.allclose(first, second, rtol=1e-9, atol=1e-15)
+            continue
+        assert (second > -1e-12).all()  # a mean of squares itself
+        deviations = [(squares - expected.square()).norm() for squares in (first, second, both)]
+        assert deviations[2] < 0.9 * max(deviations[:2])
+        assert twice.edge_errors[k].norm() < 0.85 * once.edge_errors[k].norm()
+
+
+@pytest.mark.parametrize(("draws", "left"), [(10, 0.75), (40, 0.0), (60, 1 / 6), (80, 0.0), (100, 0.1)])
+def test_share_of_the_differences_between_samples(draws: int, left: float) -> None:
+    """1 − f is the variance of the average over draws, in units of a sample's over draws: by counting."""
+    counts = torch.bincount(torch.arange(draws) % 40, minlength=40).double()
+    by_counting = draws * (counts / draws - 1 / 40).square().sum().item()
+    assert 1 - drawn_share(draws, 40) == pytest.approx(by_counting) == pytest.approx(left)
+
+
 def test_statistics_of_drawn_samples_are_those_of_a_build_on_them(network: Network, data: Tensor) -> None:
     """Means are the drawn samples' own; Λ differs from theirs in second order of the groups' deviations."""
     drawn = build(network, data, statistics_samples=30, **EXACT_EDGES).graph
@@ -160,6 +187,7 @@ def test_samples_drawn_are_nested_and_keep_their_lengths() -> None:
     many, few = (batches.drawn(count, seed=3).between(0, count).flatten().tolist() for count in (20, 7))
     assert many[:7] == few
     assert len(set(many)) == 20
+    assert batches.drawn(50, seed=3).between(30, 50).flatten().tolist() == many  # again
     rows: Any = torch.arange(30)[:, None]
     loader = torch.utils.data.DataLoader(rows, batch_size=4)
     assert Batches(loader).drawn(7, seed=3).between(0, 7).flatten().tolist() == few

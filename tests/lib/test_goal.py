@@ -1,4 +1,4 @@
-"""Samples of the next round, and sampling after the last: numbers worked out by hand."""
+"""Samples of the next round: numbers worked out by hand."""
 
 import math
 import time
@@ -7,13 +7,12 @@ import pytest
 
 from cases import CASES
 from interbasis.compute.executor import Executor
-from interbasis.graph.settings import BuildConfig
 from interbasis.lib.goal import MARGIN, NO_GOAL, Goal
 
 
-def total(goal: Goal, done: int, of: int, error: float, seconds: float = 1.0) -> int:
+def total(goal: Goal, done: int, most: int | None, error: float, seconds: float = 1.0) -> int:
     executor = Executor(CASES["linear"]().network)
-    return goal.next_total("a round", done, of, error, seconds, executor)
+    return goal.next_total("a round", done, most, error, seconds, executor)
 
 
 def test_errors_fall_with_the_root_of_the_samples() -> None:
@@ -22,6 +21,7 @@ def test_errors_fall_with_the_root_of_the_samples() -> None:
     assert total(Goal(error=0.1), 100, 1000, 0.1) == 100  # reached
     assert total(Goal(error=0.1), 1, 1000, 0.1001) == 2  # at least one more
     assert total(Goal(error=0.1), 300, 300, 0.2) == 300
+    assert total(Goal(error=0.1), 300, None, 0.2) == math.ceil(MARGIN * 1200)  # drawn again
 
 
 def test_without_a_goal_there_is_one_round() -> None:
@@ -35,15 +35,3 @@ def test_rounds_fit_into_the_remaining_time(
     """100 samples took 2 s: 0.95 s are 47 more. A round at most doubles them, and adds a tenth at least."""
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
     assert total(Goal(deadline=1000.0 + remaining), 100, 10_000, 0.2, 2.0) == expected
-
-
-def test_more_signs_and_positions_once_all_samples_are_drawn() -> None:
-    goal, config = Goal(error=0.1), BuildConfig(edge_sources=2, edge_samples=(50, 200))
-    assert goal.next_sampling(0.2, config, 200) == {"edge_sources": math.ceil(MARGIN * 2 * 4)}
-    assert goal.next_sampling(0.101, config, 200) == {"edge_sources": 3}
-    assert goal.next_sampling(0.1, config, 200) == {}  # reached
-    assert goal.next_sampling(0.2, config, 500) == {}  # samples first
-    assert NO_GOAL.next_sampling(0.2, config, 200) == {}
-    sampled = config.model_copy(update={"edge_positions": 16})
-    more = {"edge_sources": math.ceil(MARGIN * 8), "edge_positions": math.ceil(MARGIN * 64)}
-    assert goal.next_sampling(0.2, sampled, 200) == more

@@ -92,9 +92,11 @@ class Batches:
     def drawn(self, count: int, seed: int, chosen: slice = slice(None)) -> "Batches":
         """Samples drawn at random, in memory and in the order drawn: the same first ones for every count.
 
-        ``chosen`` takes some of those drawn, such as every second one.
+        Once all are drawn, they are drawn again in the same order. ``chosen`` takes some of those drawn, such
+        as every second one.
         """
-        drawn = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:count][chosen]
+        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
+        drawn = order[torch.arange(count) % len(self)][chosen]
         if isinstance(self._batches, DataLoader):  # read once
             found = {
                 place: inputs[k : k + 1]

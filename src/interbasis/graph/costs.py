@@ -48,13 +48,16 @@ class Scheme(Record):
     """Part of the variance that stays within samples."""
 
     def samples(self, error: float, total: int) -> int:
-        """Number of samples out of ``total`` that give an error, all of them at most."""
+        """Number of samples out of ``total`` that give an error; more, where they are drawn again."""
         wanted = self.variance / (error**2 + (self.variance - self.within) / total)
-        return min(total, max(LEAST_DRAWN, math.ceil(wanted)))
+        if wanted > total:
+            wanted = self.within / error**2
+        return max(min(LEAST_DRAWN, total), math.ceil(wanted))
 
     def error(self, samples: int, total: int) -> float:
-        """Relative error with so many samples out of ``total``."""
-        return math.sqrt(max(0.0, self.variance / samples - (self.variance - self.within) / total))
+        """Relative error with so many samples out of ``total``; drawn again, of signs and positions alone."""
+        between = max(0.0, 1 / samples - 1 / total)
+        return math.sqrt(self.within / samples + (self.variance - self.within) * between)
 
     def cost(self, samples: int) -> Cost:
         return self.seconds * samples + self.fixed
@@ -113,7 +116,7 @@ class Pilot(Record):
         settings, seconds, jacobian_error = min(bases, key=lambda basis: getattr(basis[1], self.clock))
         expected = 0.0
         if self.edges:
-            edges, count = self._cheapest(self.edges, error, self.edge_samples)
+            edges, count = self._cheapest(self.edges, error, self.edge_samples, repeats=True)
             settings |= edges.settings | {"edge_samples": (count,) if edges.variance else None}
             seconds += edges.cost(count)
             expected = edges.error(count, self.edge_samples)
@@ -148,16 +151,17 @@ class Pilot(Record):
             low, high = (low, middle) if self.choice(middle).seconds.wall <= seconds else (middle, high)
         return self.choice(high)
 
-    def _cheapest(self, schemes: Sequence[Scheme], error: float, total: int) -> tuple[Scheme, int]:
-        """The scheme that reaches an error soonest, and its number of samples; the first is exact."""
+    def _cheapest(
+        self, schemes: Sequence[Scheme], error: float, total: int, *, repeats: bool = False
+    ) -> tuple[Scheme, int]:
+        """The scheme that reaches an error soonest, and its number of samples; the first is exact.
+
+        ``repeats`` says that samples can be drawn again, with other signs and positions.
+        """
         candidates = [(schemes[0], total)]
         for scheme in schemes[1:] if error else ():
-            count = scheme.samples(error, total)
-            if (
-                scheme.error(count, total) <= 1.001 * error
-                and scheme.error(total, total) <= ROOM_TO_GROW * error
-            ):
-                candidates.append((scheme, count))
+            if repeats or scheme.error(total, total) <= ROOM_TO_GROW * error:
+                candidates.append((scheme, scheme.samples(error, total)))
         return min(candidates, key=lambda pair: getattr(pair[0].cost(pair[1]), self.clock))
 
 

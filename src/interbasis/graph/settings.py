@@ -135,7 +135,8 @@ class BuildConfig(Record):
     """Output positions sampled per sequence, with an edge group; default: all."""
     edge_samples: Counts | None = None
     """Samples, drawn at random, over which edges are averaged, with errors; several numbers are totals after
-    each round. Default: all."""
+    each round. Once all were drawn, they are drawn again where signs or positions are sampled. Default:
+    all, once."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Random seed."""
     dtype: Dtype | None = None

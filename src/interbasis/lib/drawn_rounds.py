@@ -8,7 +8,7 @@ from interbasis.compute.executor import Executor, add_sums
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.precision import eigenvalue_error
 from interbasis.graph.settings import BuildConfig
-from interbasis.lib.edges import EdgeSettings, EdgesPass
+from interbasis.lib.edges import EdgeSettings, EdgesPass, drawn_share
 from interbasis.lib.goal import Goal
 from interbasis.lib.window import BuiltWindow, Window
 from interbasis.network.cores import Sums
@@ -63,50 +63,32 @@ def measure_edges(
 ) -> BuiltWindow:
     """Measure the edges over all samples, or over those drawn in rounds until the goal is reached.
 
-    Where all samples do not reach it, they have more sets of signs, and more of their positions are sampled.
+    Where signs or positions are sampled and all samples have been drawn, they are drawn again, with other
+    signs and positions: the samples of a round have their own, by their place among all that were drawn.
     """
-    executor, data = window.executor, window.data.edge_data
-    if config.edge_samples is None:
-        edges = _edges_pass(window, config, layers)
-        return BuiltWindow.from_sums(layers, config, edges.totals(executor.run(edges, data)))
-    while True:
-        built = _rounds(window, config, layers, goal, keep)
-        update = goal.next_sampling(built.edge_error, built.config, len(data))
-        if not update:
-            return built
-        config = config.model_copy(update=update | {"edge_samples": (len(data),)})
-
-
-def _edges_pass(window: Window, config: BuildConfig, layers: list[LayerBasis]) -> EdgesPass:
     assert config.edge_rule is not None
-    drawn = config.edge_samples is not None
-    settings = EdgeSettings(config.edge_rule, config.edge_sampling, window.counted, window.first, drawn)
-    return EdgesPass(window.network, layers, window.data.edge_data, settings)
-
-
-def _rounds(
-    window: Window,
-    config: BuildConfig,
-    layers: list[LayerBasis],
-    goal: Goal,
-    keep: Callable[[BuiltWindow], None] | None,
-) -> BuiltWindow:
-    """Measure the edges over samples drawn in rounds."""
-    executor, data, edges = window.executor, window.data.edge_data, _edges_pass(window, config, layers)
+    executor, data = window.executor, window.data.edge_data
+    settings = EdgeSettings(
+        config.edge_rule, config.edge_sampling, window.counted, window.first, config.edge_samples is not None
+    )
+    edges = EdgesPass(window.network, layers, data, settings)
+    if config.edge_samples is None:
+        return BuiltWindow.from_sums(layers, config, edges.totals(executor.run(edges, data)))
+    most = len(data) if config.edge_sampling is None else None
+    rounds = [count if most is None else min(count, most) for count in config.edge_samples]
     sums: Sums = {}
     start, first, number = time.monotonic(), 0, 0
-    rounds = [min(count, len(data)) for count in config.edge_samples or ()]
     while True:
         total = rounds[number]
-        edges.begin_round(number, config.edge_sources)
+        edges.begin_round(number)
         add_sums(sums, executor.run(edges, data.drawn(total, config.seed).part(number, first, total)))
         first, number = total, number + 1
         if number < len(rounds):
             continue
         config = config.model_copy(update={"edge_samples": tuple(rounds)})
-        built = BuiltWindow.from_sums(layers, config, edges.totals(sums, total / len(data)))
+        built = BuiltWindow.from_sums(layers, config, edges.totals(sums, drawn_share(total, len(data))))
         seconds, name = time.monotonic() - start, f"{edges.name} of {total}"
-        following = goal.next_total(name, total, len(data), built.edge_error, seconds, executor)
+        following = goal.next_total(name, total, most, built.edge_error, seconds, executor)
         if following <= total:
             return built
         rounds.append(following)

@@ -148,10 +148,10 @@ class EdgesPass(SumsPass):
             sections.append(SectionEdges(section, self.settings, transform, number, longest))
         return sections
 
-    def begin_round(self, number: int, signs: int = 0) -> None:
-        """Name the pass by its round, from 0, and its stored state by the sets of signs too."""
+    def begin_round(self, number: int) -> None:
+        """Name the pass by its round, from 0."""
         self.phase, self.name = "edges", round_name(number)
-        self.file = f"{self.name}.{signs}" if signs else self.name
+        self.file = self.name
 
     def totals(self, sums: Sums, share: float = 1.0) -> list[EdgeSums]:
         """Σ A² of every section, from the sums over all data, or over a share of them that was drawn."""
@@ -334,12 +334,24 @@ class SectionEdges:
             self._add(sums, square=weight * block.mean(2).sum(1), variance=weight**2 * variance)
 
 
+def drawn_share(draws: int, samples: int) -> float:
+    """Share f of the differences between samples that m draws out of n have averaged out.
+
+    Samples are drawn again once all were, so that each is drawn q or q + 1 times, c of m. The average over
+    draws is then off by Σ_x (c_x/m − 1/n) Y_x, with variance (1 − f) Var Y / m where
+    1 − f = Σ c²/m − m/n; up to m = n that is f = m/n.
+    """
+    sweeps, more = divmod(draws, samples)
+    squares = more * (sweeps + 1) ** 2 + (samples - more) * sweeps**2
+    return 1 - squares / draws + draws / samples
+
+
 def _variance_of_drawn(square: Tensor, within: Tensor | None, totals: Sums, share: float) -> Tensor:
     """Variance of Σ A² of the samples drawn, as an estimate for all samples.
 
     Of U units, v = Σ (Y − Ȳ)² / U(U − 1) with Y the Ê² of a unit holds the differences between samples and
     the errors ``within`` them, from signs and positions. Drawing the share f of the samples without
-    replacement leaves 1 − f of the first, and all of the second: (1 − f) v + f · within.
+    replacement leaves 1 − f of the first (`drawn_share`), and all of the second: (1 − f) v + f · within.
     """
     units, mean = totals["units"], square / totals["tokens"]
     between = totals["unit_squares"] - units * mean.square()

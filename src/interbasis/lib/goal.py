@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from interbasis.compute.checkpoints import State
 from interbasis.compute.executor import Executor
-from interbasis.graph.settings import BuildConfig
 
 MARGIN = 1.05
 """Samples of the next round over those that its error asks for, which is an estimate itself."""
@@ -28,7 +27,7 @@ class Goal:
     """When the build should end, by `time.monotonic`."""
 
     def next_total(
-        self, name: str, done: int, total: int, error: float, seconds: float, executor: Executor
+        self, name: str, done: int, most: int | None, error: float, seconds: float, executor: Executor
     ) -> int:
         """Number of samples after the next round, ``done`` where there is none.
 
@@ -37,16 +36,17 @@ class Goal:
         Args:
             name: Name of the decision.
             done: Samples drawn so far.
-            total: Samples that there are.
-            error: Error with them.
+            most: Samples that there are; None where they can be drawn again.
+            error: Error with those drawn.
             seconds: Time that they took.
             executor: Its processes all take part.
         """
-        if done >= total or (self.error is None and self.deadline is None):
+        if done == most or (self.error is None and self.deadline is None):
             return done
 
         def decide() -> State:
-            return {}, {"total": min(total, self._total(done, error, seconds))}
+            total = self._total(done, error, seconds)
+            return {}, {"total": total if most is None else min(most, total)}
 
         store = executor.checkpoints
         _, values = executor.team.once(name, lambda: store.remember(name.replace(" ", "-"), decide))
@@ -60,21 +60,6 @@ class Goal:
         room = TIME_SHARE * (self.deadline - time.monotonic())
         wanted = done + min(int(room / max(seconds / done, 1e-9)), done) if room > 0 else done
         return wanted if wanted >= MIN_GROWTH * done else done
-
-    def next_sampling(self, error: float, config: BuildConfig, samples: int) -> dict[str, int]:
-        """Settings for another try, where all ``samples`` were drawn and the error is not reached.
-
-        Which part of the error comes from signs and which from sampled positions is not known, so that there
-        are more of both; empty where the error is reached.
-        """
-        assert config.edge_samples is not None
-        if self.error is None or error <= self.error or config.edge_samples[-1] < samples:
-            return {}
-        growth, positions = MARGIN * (error / self.error) ** 2, config.edge_positions
-        update = {"edge_sources": max(math.ceil(growth * config.edge_sources), config.edge_sources + 1)}
-        if positions is not None:
-            update["edge_positions"] = max(math.ceil(growth * positions), positions + 1)
-        return update
 
 
 NO_GOAL = Goal()
