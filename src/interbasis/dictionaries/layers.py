@@ -42,6 +42,11 @@ class ActiveFeatures:
     values: Tensor  # [..., k]; 0 where filled up
     real: Tensor  # [..., k], bool
 
+    def at(self, tokens: Tensor) -> "ActiveFeatures":  # bool [...]
+        """The same at some tokens; at the others no feature is active."""
+        real = self.real & tokens[..., None]
+        return ActiveFeatures(self.indices, torch.where(real, self.values, 0.0), real)
+
 
 @dataclass(frozen=True, eq=False)
 class DictionaryLayer:

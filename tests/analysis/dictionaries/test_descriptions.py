@@ -16,6 +16,7 @@ from interbasis.compute.executor import Executor
 from interbasis.data.batches import Batches
 from interbasis.dictionaries.dictionary import Dictionary
 from interbasis.dictionaries.layers import DictionaryLayer, place_dictionaries
+from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.network.network import Network
 from placed_dictionaries import dictionary
 from tiny_models import random_model
@@ -108,6 +109,30 @@ def test_a_trace_measures_effects_and_states_gradients(network: Network, tokens:
     assert effects == sorted(effects, reverse=True)
     with pytest.raises(InterbasisError, match="token ids"):
         trace_dictionaries(network, layers, tokens)
+
+
+def test_tokens_that_do_not_count_are_left_to_the_error(network: Network, tokens: Tensor) -> None:
+    """As tokens of massive norm are; here the first two, and those of a norm above a limit."""
+    layers = place_dictionaries(network, {"ln1.0": dictionary(12, 40, "topk", 1)})
+    norms = network.activations_at(layers[0].index, tokens[:1])[0, :, 1:].norm(dim=-1)
+    limit = norms[2:].median().item()
+    for counted, left_out in (
+        (CountedTokens(skip_positions=2), torch.arange(len(norms)) < 2),
+        (CountedTokens(limits=(limit,) * len(network.nodes)), norms > limit),
+    ):
+        whole, part = (
+            trace_dictionaries(network, layers, tokens[0], counted=c).layers[0] for c in (ALL_TOKENS, counted)
+        )
+        assert not left_out[[node.position for node in part.nodes]].any()
+        assert left_out[[node.position for node in whole.nodes]].any()
+        assert part.active == whole.active - 5 * int(left_out.sum())
+        totals = [sum(layer.gradients.values()) for layer in (whole, part)]
+        assert totals[0] == pytest.approx(totals[1], rel=1e-10)
+        assert whole.gradients["error"] != pytest.approx(part.gradients["error"])
+    pass_ = FeatureTokensPass(network, layers, CountedTokens(skip_positions=2))
+    state = Executor(network).run(pass_, Batches(tokens[:1]))
+    places = [e.place for feature in describe(0, 40, state, range(40)) for e in feature.examples]
+    assert len(places) == 5 * (tokens.shape[1] - 2)
 
 
 def test_edges_of_a_trace_are_those_of_autograd(network: Network, tokens: Tensor) -> None:

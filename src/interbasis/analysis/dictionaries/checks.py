@@ -23,6 +23,7 @@ from interbasis.data.batches import Batches, Data
 from interbasis.dictionaries.chain import Chain, PushedVectors
 from interbasis.dictionaries.graph import SparseEdges
 from interbasis.dictionaries.layers import ActiveFeatures, DictionaryLayer
+from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.network.network import Network
 from interbasis.numerics.integration import rule
 
@@ -66,7 +67,7 @@ def check_all_edges(workspace: "DictionaryWorkspace", data: str, count: int) -> 
     """Check the strongest edges of every pair of a graph, and store the result."""
     samples = workspace.data(data)
     pairs = [
-        check_edges(workspace.computing, layers, edges, samples, count=count)
+        check_edges(workspace.computing, layers, edges, samples, count=count, counted=workspace.counted)
         for layers, edges in zip(pairwise(workspace.layers), workspace.graph.edges, strict=True)
     ]
     result = EdgeChecksResult(data=DataUsed.from_data(samples), pairs=tuple(pairs))
@@ -83,6 +84,7 @@ def check_edges(
     *,
     count: int = 200,
     seed: int = 0,
+    counted: CountedTokens = ALL_TOKENS,
 ) -> EdgeChecks:
     """Check the strongest edges between two dictionaries on data that they were not measured on.
 
@@ -93,6 +95,7 @@ def check_edges(
         data: Inputs.
         count: Edges to check.
         seed: Seed of the choice of tokens.
+        counted: Tokens at which edges are checked.
 
     Raises:
         InterbasisError: No edge is active in the data.
@@ -112,7 +115,12 @@ def check_edges(
             f = section(f)
         inner = [x[0] for x in chain.activations(f)]
         read = inner[-1 - len(target.through)][None]
-        z, out = _first(source.encode(before)), _first(target.encode(read))
+        z, out = (
+            _first(layer.encode(g).at(counted.at(index, network.nodes[index], at)))
+            for layer, g, index, at in (
+                (source, before, source.source_index, f), (target, read, target.index, read)
+            )
+        )  # fmt: skip
         vectors = source.split(z, before[0], inner[0])
         pushed = chain.push(inner, vectors) if chain.mixes_positions else PushedVectors(vectors, None)
         sample = _Sample(chain, source, target, z, out, inner, vectors, pushed)

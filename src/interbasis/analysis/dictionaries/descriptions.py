@@ -22,6 +22,7 @@ from interbasis.compute.executor import BLOCKS, Chunk, Executor, Pass
 from interbasis.compute.team import team_checkpoints
 from interbasis.data.batches import Batches
 from interbasis.dictionaries.layers import ActiveFeatures, DictionaryLayer
+from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.network.network import Network
 
 if TYPE_CHECKING:
@@ -113,8 +114,10 @@ class FeatureTokensPass(Pass[dict[str, Tensor]]):
 
     name = phase = file = "features"
 
-    def __init__(self, network: Network, layers: Sequence[DictionaryLayer]):
-        self.network, self.layers = network, layers
+    def __init__(
+        self, network: Network, layers: Sequence[DictionaryLayer], counted: CountedTokens = ALL_TOKENS
+    ):
+        self.network, self.layers, self.counted = network, layers, counted
 
     def start(self) -> dict[str, Tensor]:
         return {}
@@ -132,7 +135,8 @@ class FeatureTokensPass(Pass[dict[str, Tensor]]):
         for k, layer in enumerate(self.layers):
             while index < layer.index:
                 f, index = self.network.sections[index](f), index + 1
-            active = layer.encode(f)
+            counts = self.counted.at(index, self.network.nodes[index], f)
+            active = layer.encode(f).at(counts)
             samples, positions, places = active.real.nonzero().unbind(1)
             features = active.indices[samples, positions, places]
             self._add_examples(state, f"{k}.", layer, active, tokens)
@@ -191,7 +195,7 @@ def describe_features(workspace: "DictionaryWorkspace", data: str | None = None)
     checkpoints = team_checkpoints(workspace.folder, DescriptionsResult.file, decisive, team)
     with progress_bar(workspace.progress) as advance:
         executor = Executor(network, team, checkpoints, advance, blocks=BLOCKS)
-        pass_ = FeatureTokensPass(network, layers)
+        pass_ = FeatureTokensPass(network, layers, workspace.counted)
         state, _ = pass_.dump(executor.run(pass_, batches))
     described = []
     for k, (layer, statistics) in enumerate(zip(layers, workspace.graph.statistics, strict=True)):

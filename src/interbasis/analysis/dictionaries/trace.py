@@ -29,6 +29,7 @@ from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Measured, Record
 from interbasis.dictionaries.chain import Chain
 from interbasis.dictionaries.layers import REMAINDERS, ActiveFeatures, DictionaryLayer
+from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.network.network import Network
 from interbasis.numerics.integration import rule
 
@@ -149,8 +150,9 @@ def trace_prompt(
         for statistics in workspace.graph.statistics
     ]
     trace = trace_dictionaries(
-        workspace.computing, workspace.layers, prompt.inputs, named_output(prompt, output), baselines
-    )
+        workspace.computing, workspace.layers, prompt.inputs, named_output(prompt, output), baselines,
+        workspace.counted,
+    )  # fmt: skip
     text = prompt.text if sample is None else f"sample {sample}"
     named = {
         "name": name or name_from_words(f"{text} {output or ''}"),
@@ -168,6 +170,7 @@ def trace_dictionaries(
     tokens: Tensor,
     target: int | None = None,
     baselines: Sequence[Tensor] | None = None,
+    counted: CountedTokens = ALL_TOKENS,
 ) -> DictionaryTrace:
     """Trace a prompt.
 
@@ -177,6 +180,8 @@ def trace_dictionaries(
         tokens: Token ids [T].
         target: The output to explain, at the last position; default: the most likely one.
         baselines: Activation of every feature that counts as its absence, [features] per layer; default: 0.
+        counted: Tokens whose features are nodes. Others, of massive norm, are left to the error as a whole:
+            dictionaries were not trained on them.
 
     Raises:
         InterbasisError: The network is no language model, or the prompt is empty.
@@ -191,7 +196,7 @@ def trace_dictionaries(
     target = int(logits.argmax()) if target is None else target
     baselines = [torch.zeros(layer.features) for layer in layers] if baselines is None else baselines
     states = [
-        _state(network, layer, baseline, activations, inputs, target)
+        _state(network, layer, baseline, activations, inputs, target, counted=counted)
         for layer, baseline in zip(layers, baselines, strict=True)
     ]
     chosen = [_strongest(network, state, inputs, target) for state in states]
@@ -247,8 +252,11 @@ def _state(
     activations: list[Tensor],
     inputs: Tensor,
     target: int,
+    *,
+    counted: CountedTokens,
 ) -> _State:
     f = activations[layer.source_index]
+    counts = counted.at(layer.source_index, network.nodes[layer.source_index], f)[0]
     with torch.enable_grad():
         at = f.clone().requires_grad_()
         (slope,) = torch.autograd.grad(_value(network, at, layer.source_index, inputs, target), at)
@@ -261,7 +269,10 @@ def _state(
         moved = layer.dictionary.decoder[active.indices] * absent[..., None]
         vectors[:, : moved.shape[1], layer.source_columns] -= moved
         vectors[:, -1, layer.source_columns] += moved.sum(1)  # the constant
-    return _State(layer, f[0], active, vectors, slope[0])
+        k = active.indices.shape[1]
+        vectors[~counts, k] += vectors[~counts, :k].sum(1)  # the error
+        vectors[~counts, :k] = 0
+    return _State(layer, f[0], active.at(counts), vectors, slope[0])
 
 
 @torch.no_grad()
@@ -270,6 +281,8 @@ def _strongest(
 ) -> tuple[Tensor, Tensor]:  # [nodes, 2]: position, place among the active features; [nodes]
     """The nodes with the largest measured effects, and these."""
     first_order = (state.gradients[:, : state.active.indices.shape[1]] * state.active.real).abs()
+    if not state.active.real.any():
+        return torch.empty(0, 2, dtype=torch.int64), torch.empty(0)
     likely = first_order.flatten().argsort(descending=True)[: min(MAX_MEASURED, int(state.active.real.sum()))]
     places = torch.stack([likely // first_order.shape[1], likely % first_order.shape[1]], dim=1)
     index = state.layer.source_index
