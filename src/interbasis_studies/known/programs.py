@@ -19,7 +19,7 @@ Attention is soft: a position that is selected has the score `sharpness`, any ot
 variable is written, and where nothing reads it any more, it is no part of the truth.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,14 +31,8 @@ from torch import Tensor, nn
 from interbasis.base.records import Record
 from interbasis.network.cores import Attention, AttentionShape, Elementwise, Linear
 from interbasis.network.network import Network, NodeLayer, Section
+from interbasis.network.prefix import Prefix, with_constant
 from interbasis_studies.known.planted import Draws
-from interbasis_studies.known.transformers import (
-    MixedEmbedding,
-    embedded,
-    mixed_sections,
-    random_mixings,
-    true_values,
-)
 from interbasis_studies.known.truth import NO_PART, KnownNetwork, Truth
 
 ProgramName = Literal["reverse", "histogram", "sort", "brackets", "induction"]
@@ -101,6 +95,8 @@ class Program:
     outputs: tuple[str, ...]
     tokens: Callable[[np.random.Generator, int], np.ndarray]
     """Draws sequences of tokens, [n, T]."""
+    layer_names: tuple[str, ...] = ()
+    """Names of the node layers before the steps; default: step.0, step.1, …"""
 
     @property
     def width(self) -> int:
@@ -141,8 +137,8 @@ class Program:
 
     def sections(self) -> list[Section]:
         """Sections in true coordinates."""
-        nodes = [NodeLayer(f"step.{k}", 1 + self.width) for k in range(len(self.steps))]
-        nodes.append(NodeLayer("unembed", 1 + self.width))
+        names = self.layer_names or [f"step.{k}" for k in range(len(self.steps))]
+        nodes = [NodeLayer(name, 1 + self.width) for name in (*names, "unembed")]
         shown = [0, *(1 + k for name in self.outputs for k in range(self.width)[self.where(name)])]
         nodes.append(NodeLayer("output", len(shown)))
         identity, sections = torch.eye(1 + self.width, dtype=torch.float64), []
@@ -172,6 +168,28 @@ class Program:
         return self.matrix(hidden, step.read), write, Elementwise(nn.ReLU())
 
 
+class MixedEmbedding(Prefix):
+    """One-hot tokens and positions, mixed."""
+
+    mixing: Tensor
+
+    def __init__(self, mixing: Tensor, vocabulary: int):
+        super().__init__()
+        self.register_buffer("mixing", mixing)
+        self.vocabulary = vocabulary
+
+    def forward(self, tokens: Tensor) -> Tensor:  # [n, T] -> [n, T, width + 1]
+        return with_constant(self.embedded(tokens).to(self.mixing) @ self.mixing.T)
+
+    def embedded(self, tokens: Tensor) -> Tensor:  # [n, T] -> [n, T, true]
+        """Token and position, one-hot, in the first true coordinates."""
+        g = torch.zeros(*tokens.shape, self.mixing.shape[1], dtype=torch.float64)
+        g[..., : self.vocabulary] = nn.functional.one_hot(tokens, self.vocabulary).double()
+        positions = tokens.shape[1]
+        g[..., self.vocabulary : self.vocabulary + positions] = _eye(positions)
+        return g
+
+
 def plant_program(spec: ProgramSpec, seed: int = 0) -> KnownNetwork:
     """A transformer with a program in its weights, its stream rotated at random in every layer.
 
@@ -182,23 +200,51 @@ def plant_program(spec: ProgramSpec, seed: int = 0) -> KnownNetwork:
     Returns:
         The network, its tokens, and the truth.
     """
-    draws, program = Draws(seed), PROGRAMS[spec.program](spec.sharpness)
-    tokens = torch.from_numpy(program.tokens(draws("tokens"), spec.sequences))
-    plain, vocabulary = program.sections(), program.sizes["token"]
-    mixings = random_mixings(draws, len(plain), program.width)
-    values = true_values(plain, embedded(tokens, vocabulary, program.width))
-    prefix = MixedEmbedding(mixings[0], vocabulary)
-    network = Network(prefix, mixed_sections(plain, mixings), family="planted", rotate_last=False)
-    names, live = list(program.sizes), program.live()
-    parts = [
-        torch.cat([torch.full((size,), names.index(name) if name in here else NO_PART)
-                   for name, size in program.sizes.items()])
-        for here in live[:-1]
-    ]  # fmt: skip
-    sizes = torch.tensor([program.sizes[name] for name in program.outputs])
-    parts.append(torch.tensor([names.index(name) for name in program.outputs]).repeat_interleave(sizes))
-    last = torch.eye(len(parts[-1]), dtype=torch.float64)
-    truth = Truth((*mixings, last), values, tuple(parts), tuple(program.acts_on()), modular=False)
+    program = PROGRAMS[spec.program](spec.sharpness)
+    return program_network(program, program.live(), Draws(seed), spec.sequences)
+
+
+def program_network(
+    program: Program, shown: Sequence[Collection[str]], draws: Draws, sequences: int
+) -> KnownNetwork:
+    """A program as a transformer, with a random rotation of the stream in every layer.
+
+    Args:
+        program: The program.
+        shown: Variables that are parts of the truth, for every node layer before the last.
+        draws: Random numbers of tokens and rotations.
+        sequences: Sequences of tokens.
+
+    Returns:
+        The network, its tokens, and the truth.
+    """
+    tokens = torch.from_numpy(program.tokens(draws("tokens"), sequences))
+    plain, names, width = program.sections(), list(program.sizes), program.width
+    mixings = [torch.linalg.qr(draws.normal("mixing", k, width, width)).Q for k in range(len(plain))]
+    rotations = [torch.block_diag(torch.ones(1, 1, dtype=torch.float64), T) for T in mixings]
+    mixed = tuple(
+        section.in_basis(back.T, forward)
+        for section, back, forward in zip(plain, rotations, [*rotations[1:], None], strict=True)
+    )
+    prefix = MixedEmbedding(mixings[0], program.sizes["token"])
+    values = [with_constant(prefix.embedded(tokens))]  # at every node layer, in true coordinates
+    for section in plain:
+        values.append(section(values[-1]))
+    labels = [
+        torch.tensor([names.index(name) if name in here else NO_PART for name in names]) for here in shown
+    ]
+    sizes = torch.tensor(list(program.sizes.values()))
+    outputs = torch.tensor([names.index(name) for name in program.outputs])
+    parts = [label.repeat_interleave(sizes) for label in labels[: len(plain)]]
+    parts.append(outputs.repeat_interleave(sizes[outputs]))
+    truth = Truth(
+        (*mixings, _eye(len(parts[-1]))),
+        tuple(value[..., 1:].flatten(0, 1) for value in values),
+        tuple(parts),
+        tuple(program.acts_on()),
+        modular=False,
+    )
+    network = Network(prefix, mixed, family="planted", rotate_last=False)
     return KnownNetwork(network, tokens, truth)
 
 
