@@ -42,7 +42,7 @@ def fit(known: KnownNetwork, basis: ScoredBasis, seed: int = 0) -> InteractionGr
         known.network, known.inputs, basis="lib", seed=seed, exact=True, progress=False, edge_method=None
     ).graph
     make: dict[str, Callable[[int, LayerBasis], LayerBasis]] = {
-        "ica": lambda k, layer: _independent(layer, _rows(known, k), seed),
+        "ica": lambda k, layer: _independent(known, k, layer, seed),
         "unwhitened": lambda k, layer: _unwhitened(layer),
         "ceiling": lambda k, layer: _ceiling(known, k, layer),
     }
@@ -50,10 +50,6 @@ def fit(known: KnownNetwork, basis: ScoredBasis, seed: int = 0) -> InteractionGr
     layers.append(graph.layers[-1])
     strengths = edges(known.network, layers, known.inputs)
     return InteractionGraph(layers, strengths, graph.config, graph.provenance)
-
-
-def _rows(known: KnownNetwork, layer: int) -> Tensor:  # [samples, width]
-    return known.network.activations_at(layer, known.inputs).flatten(0, 1)[:, 1:]
 
 
 def centred_layer(layer: LayerBasis, forward: Tensor, back: Tensor) -> LayerBasis:
@@ -67,9 +63,9 @@ def centred_layer(layer: LayerBasis, forward: Tensor, back: Tensor) -> LayerBasi
     return LayerBasis(layer.name, transform, inverse, layer.mean)
 
 
-def _independent(layer: LayerBasis, rows: Tensor, seed: int) -> LayerBasis:
+def _independent(known: KnownNetwork, index: int, layer: LayerBasis, seed: int) -> LayerBasis:
     """FastICA of the activations, at variance 1."""
-    values = rows.numpy()
+    values = known.network.activations_at(index, known.inputs).flatten(0, 1)[:, 1:].numpy()
     variances = np.linalg.eigvalsh(np.cov(values.T))
     rank = int((variances > SMALLEST_VARIANCE * variances[-1]).sum())
     model = FastICA(rank, whiten="unit-variance", random_state=seed, max_iter=MAX_ICA_ITERATIONS)

@@ -42,34 +42,19 @@ FILE, MARKDOWN = "scoreboard.html", "scoreboard.md"
 DPI = 130
 
 
-def write_page(board: Scoreboard, out: Path) -> Path:
-    """Write scoreboard.html, which holds its pictures, into a folder.
+def write_pages(board: Scoreboard, out: Path) -> Path:
+    """Write scoreboard.html, which holds its pictures, and its tables as scoreboard.md into a folder.
 
     Args:
         board: A scoreboard.
         out: The folder.
 
     Returns:
-        The file.
+        The HTML file.
     """
-    path = out / FILE
-    write_text_atomically(path, page(board))
-    return path
-
-
-def write_markdown(board: Scoreboard, out: Path) -> Path:
-    """Write the tables of the page as scoreboard.md into a folder.
-
-    Args:
-        board: A scoreboard.
-        out: The folder.
-
-    Returns:
-        The file.
-    """
-    path = out / MARKDOWN
-    write_text_atomically(path, markdown(board))
-    return path
+    write_text_atomically(out / MARKDOWN, markdown(board))
+    write_text_atomically(out / FILE, page(board))
+    return out / FILE
 
 
 def markdown(board: Scoreboard) -> str:
@@ -78,7 +63,7 @@ def markdown(board: Scoreboard) -> str:
     for axis, values in board.axes.items():
         lines += [f"## {axis.capitalize()}", "", *axis_conclusions(board, axis), ""]
         for name in TABULATED:
-            if _defined(board, axis, name):
+            if board.is_defined(axis, name):
                 head = [name.replace("_", " "), *values]
                 lines += [markdown_table(head, _rows(board, axis, name)), ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -148,23 +133,15 @@ def _tables(board: Scoreboard, axis: str) -> list[ResultTable]:
             f"{name.replace('_', ' ')}: mean (95 % interval)",
         )
         for name in TABULATED
-        if _defined(board, axis, name)
+        if board.is_defined(axis, name)
     ]
     conclusions = [(value, row_conclusion(board, axis, value)) for value in values]
     return [*tables, ResultTable.from_cells("", head, conclusions, text=head)]
 
 
-def _defined(board: Scoreboard, axis: str, name: str) -> bool:
-    """Whether any basis has this score on this axis."""
-    estimates = [
-        board.estimate(axis, value, basis, name) for value in board.axes[axis] for basis in board.bases
-    ]
-    return any(estimate is not None and not isnan(estimate.mean) for estimate in estimates)
-
-
 def cell(estimate: Estimate | None) -> str:
     """A mean with its interval, or a dash."""
-    if estimate is None or isnan(estimate.mean):
+    if estimate is None:
         return "–"
     if isnan(estimate.low):
         return f"{estimate.mean:.2f}"
@@ -175,13 +152,13 @@ def cell(estimate: Estimate | None) -> str:
 def draw_axis(board: Scoreboard, axis: str) -> Figure:
     """A panel per score that is defined: features, edges, modules and effects against one axis."""
     values, bases = board.axes[axis], board.bases
-    pictured = {name: title for name, title in PICTURED.items() if _defined(board, axis, name)}
+    pictured = {name: title for name, title in PICTURED.items() if board.is_defined(axis, name)}
     figure, panels = panel_grid(len(pictured), across=2, height=2.1)
     styles = looks(bases)
     for panel, (name, title) in zip(panels, pictured.items(), strict=True):
         for number, basis in enumerate(bases):
             points = [(x, board.estimate(axis, value, basis, name)) for x, value in enumerate(values)]
-            known = [(x, e) for x, e in points if e is not None and not isnan(e.mean)]
+            known = [(x, e) for x, e in points if e]
             if not known:
                 continue
             shift = 0.03 * (number - len(bases) / 2)

@@ -6,7 +6,7 @@ resumes, and several processes may share the cells.
 """
 
 import hashlib
-import math
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -56,6 +56,13 @@ from interbasis_studies.known.transformers import PlantedTransformerSpec, plant_
 from interbasis_studies.known.truth import KnownNetwork, Truth
 
 FILE = "scoreboard.json"
+
+
+PLANTERS: dict[type[Spec], Callable[..., KnownNetwork]] = {
+    PlantedSpec: plant,
+    ProgramSpec: plant_program,
+    PlantedTransformerSpec: lambda spec, seed: plant_transformer(seed, spec.sequences),
+}
 
 
 @dataclass(frozen=True)
@@ -134,23 +141,18 @@ def _mapping(processes: int) -> Iterator[Callable[..., Iterable[dict[str, Recove
 
 def _stored(checkpoints: Checkpoints, cell: _Cell) -> dict[str, RecoveryScores]:
     """The scores of a cell by basis, from what is stored or computed now."""
-    _, values = checkpoints.remember(cell.key, partial(_state, cell))
+
+    def computed() -> State:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with threadpool_limits(1):
+                return {}, {basis: json.loads(scores.to_json()) for basis, scores in _scores(cell)}
+        finally:
+            torch.set_num_threads(threads)
+
+    _, values = checkpoints.remember(cell.key, computed)
     return {name: RecoveryScores(**fields) for name, fields in values.items()}
-
-
-def _state(cell: _Cell) -> State:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            return {}, {
-                basis: {
-                    name: None if math.isnan(value) else value for name, value in scores.model_dump().items()
-                }
-                for basis, scores in _scores(cell)
-            }
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _scores(cell: _Cell) -> Iterator[tuple[ScoredBasis, RecoveryScores]]:
@@ -166,22 +168,12 @@ def _scores(cell: _Cell) -> Iterator[tuple[ScoredBasis, RecoveryScores]]:
     if isinstance(spec, SuperpositionSpec):
         yield from _superposition_scores(spec, seed, cell.bases)
         return
-    known = _planted(spec, seed)
+    known = PLANTERS[type(spec)](spec, seed)
     for basis in cell.bases:
         if basis == "ceiling" and isinstance(spec, PlantedSpec) and spec.crowding > 1:
             continue  # parts that overlap cannot be told apart by any rotation
         if basis not in METRICS:  # these features are not sparse
             yield basis, score(known, fit(known, basis, seed), seed)
-
-
-def _planted(spec: PlantedSpec | PlantedTransformerSpec | ProgramSpec, seed: int) -> KnownNetwork:
-    if isinstance(spec, PlantedSpec):
-        return plant(spec, seed)
-    return (
-        plant_program(spec, seed)
-        if isinstance(spec, ProgramSpec)
-        else plant_transformer(seed, spec.sequences)
-    )
 
 
 def _superposition_scores(
