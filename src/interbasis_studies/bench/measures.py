@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -115,32 +116,28 @@ def autograd_ratios(name: str, shape: Shape, repeat: int) -> Ratios:
     ratios: Ratios = {}
     for kind, section, f in _sections(shape.network(), shape.data()):
         transform = haar_rotation(section.target.width, (0, 1))
-        few, scale = transform[:ROWS].float(), section.target.width / ROWS
-        with torch.no_grad():
-            ours = processor_time(lambda: _basis(section, transform, f), repeat)  # noqa: B023
-        sample = f[:1]
-        backward = {
-            "looped": processor_time(lambda: looped(fused(section), few, sample), repeat),  # noqa: B023
-            "batched": processor_time(lambda: batched(section, few, sample, 4), repeat),  # noqa: B023
-        }
-        for way, took in backward.items():
-            ratios[f"autograd/{name}/{kind} basis, {way}"] = ratio(took, ours, scale * len(f))
         back = haar_rotation(section.source.width, (0, 2)).float()
-        here = section.in_basis(back.T, transform.float())
-        with torch.no_grad():
-            ours = processor_time(lambda: _edges(here, back, f), repeat)  # noqa: B023
-        single = section.in_basis(back.T, few)
-        features = sample @ back.T
-        took = processor_time(lambda: looped_edges(fused(single), features), repeat)  # noqa: B023
-        ratios[f"autograd/{name}/{kind} edges, looped"] = ratio(took, ours, scale * len(f))
+        few, sample, features = transform[:ROWS].float(), f[:1], f[:1] @ back.T
+        here, single = section.in_basis(back.T, transform.float()), section.in_basis(back.T, few)
+        closed = [
+            ("basis", partial(_basis, section, transform, f)),
+            ("edges", partial(_edges, here, back, f)),
+        ]
+        backward = {
+            "basis, looped": partial(looped, fused(section), few, sample),
+            "basis, batched": partial(batched, section, few, sample, 4),
+            "edges, looped": partial(looped_edges, fused(single), features),
+        }
         if kind == "attention" and f.shape[1] > POSITIONS:
+            sampled = f"edges from {POSITIONS} positions"
             positions = torch.linspace(0, f.shape[1] - 1, POSITIONS).long()
-            with torch.no_grad():
-                ours = processor_time(lambda: _edges(here, back, f, POSITIONS), repeat)  # noqa: B023
-            took = processor_time(lambda: looped_edges(fused(single), features, positions), repeat)  # noqa: B023
-            ratios[f"autograd/{name}/attention edges from {POSITIONS} positions, looped"] = ratio(
-                took, ours, scale * len(f)
-            )
+            closed.append((sampled, partial(_edges, here, back, f, POSITIONS)))
+            backward[f"{sampled}, looped"] = partial(looped_edges, fused(single), features, positions)
+        with torch.no_grad():
+            ours = {what: processor_time(work, repeat) for what, work in closed}
+        for what, work in backward.items():
+            took, scale = processor_time(work, repeat), len(f) * section.target.width / ROWS
+            ratios[f"autograd/{name}/{kind} {what}"] = ratio(took, ours[what.rpartition(", ")[0]], scale)
     return ratios
 
 

@@ -8,7 +8,7 @@ from interbasis.base.files import write_text_atomically
 from interbasis.base.memory import format_bytes
 from interbasis.show.figures.saving import save
 from interbasis.show.figures.style import COLOURS, DASHES, MARKERS, WIDTH, styled
-from interbasis_studies.bench.records import BenchComparison, BenchResult, Measure, Sweep
+from interbasis_studies.bench.records import BenchComparison, BenchResult, Sweep
 
 TITLES = {
     "phases": "Phases in forward passes",
@@ -41,7 +41,9 @@ def _lines(result: BenchResult, comparison: BenchComparison | None) -> list[str]
         rows = {n: m for n, m in result.ratios.items() if n.startswith(f"{kind}/")}
         if rows:
             lines += ["", f"## {title}", "", "| | | ratio |", "|---|---|---:|"]
-            lines += [_row(name, measure) for name, measure in rows.items()]
+            for name, measure in rows.items():
+                _, shape, what = name.split("/", 2)
+                lines.append(f"| {shape} | {what} | {measure.value:.3g} ± {100 * measure.spread:.0f} % |")
     about = "Slopes in logarithms while one size grows, and the times they come from."
     lines += ["", "## Exponents", "", about, ""]
     phases = next(iter(result.sweeps.values())).exponents if result.sweeps else {}
@@ -58,11 +60,6 @@ def _lines(result: BenchResult, comparison: BenchComparison | None) -> list[str]
             f"{s.one:.1f} s on the wall by one process, {s.two:.1f} s by two: {s.speedup:.2f} times as fast."
         ]
     return lines
-
-
-def _row(name: str, measure: Measure) -> str:
-    _, shape, what = name.split("/", 2)
-    return f"| {shape} | {what} | {measure.value:.3g} ± {100 * measure.spread:.0f} % |"
 
 
 def _compared(comparison: BenchComparison) -> list[str]:

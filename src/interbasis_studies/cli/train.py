@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -85,19 +84,18 @@ def train(
         recipe = json.loads(file.metadata()["training"])
     measured = {name: recipe.pop(name) for name in ("test_accuracy", "steps_per_second")}
     result = TrainResult(checkpoint=path, task=task, seed=request.seed, recipe=recipe, **measured)
-    common.show(result, as_json, _lines)
+    sentence = (
+        f"{task}, seed {result.seed}: test accuracy {result.test_accuracy:.2%}, "
+        f"{result.steps_per_second:,.0f} steps per second · saved in {path}"
+    )
+    common.show(result, as_json, lambda _: [sentence])
 
 
 def _modadd(request: TrainRequest, path: Path, line: "_Line") -> None:
     from interbasis_studies.training.modadd import Recipe, train
 
-    recipe = Recipe(seed=request.seed)
-    recipe = replace(
-        recipe,
-        steps=request.steps or recipe.steps,
-        p=request.modulus or recipe.p,
-        fraction=request.fraction or recipe.fraction,
-    )
+    given = {"steps": request.steps, "p": request.modulus, "fraction": request.fraction}
+    recipe = Recipe(seed=request.seed, **{name: value for name, value in given.items() if value})
     advance = lambda step, loss, accuracy: line(step, recipe.steps, loss, accuracy)  # noqa: E731
     train(recipe, path, advance, request.keep_every)
 
@@ -111,12 +109,11 @@ def _images(task: str, request: TrainRequest, path: Path, line: "_Line") -> None
     if not spec.startswith("cifar10"):
         raise InterbasisError(f"train {task} takes images as cifar10 or cifar10:PATH, not {spec!r}")
     data = open_data(spec, "train"), open_data(spec, "test")
+    given = {"epochs": request.epochs} if request.epochs else {}
     if task == "cifar10":
-        mlp = cifar10.Cifar10Recipe(seed=request.seed)
-        cifar10.train(replace(mlp, epochs=request.epochs or mlp.epochs), data, path, line)
+        cifar10.train(cifar10.Cifar10Recipe(seed=request.seed, **given), data, path, line)
     else:
-        conv = cifar10_conv.ConvRecipe(seed=request.seed)
-        cifar10_conv.train(replace(conv, epochs=request.epochs or conv.epochs), data, path, line)
+        cifar10_conv.train(cifar10_conv.ConvRecipe(seed=request.seed, **given), data, path, line)
 
 
 class _Line:
@@ -147,10 +144,3 @@ def _live_line() -> Iterator[_Line]:
     finally:
         if shown:
             sys.stderr.write("\n")
-
-
-def _lines(result: TrainResult) -> list[str]:
-    return [
-        f"{result.task}, seed {result.seed}: test accuracy {result.test_accuracy:.2%}, "
-        f"{result.steps_per_second:,.0f} steps per second · saved in {result.checkpoint}"
-    ]

@@ -6,30 +6,18 @@ from interbasis.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from interbasis_studies.known.bases import fit as fit
-    from interbasis_studies.known.modular_addition import (
-        ModularAddition as ModularAddition,
-    )
-    from interbasis_studies.known.modular_addition import (
-        ModularAdditionSpec as ModularAdditionSpec,
-    )
-    from interbasis_studies.known.modular_addition import (
-        score_modular_addition as score_modular_addition,
-    )
-    from interbasis_studies.known.modular_addition import (
-        train_modular_addition as train_modular_addition,
-    )
+    from interbasis_studies.known.modular_addition import ModularAddition as ModularAddition
+    from interbasis_studies.known.modular_addition import ModularAdditionSpec as ModularAdditionSpec
+    from interbasis_studies.known.modular_addition import score_modular_addition as score_modular_addition
+    from interbasis_studies.known.modular_addition import train_modular_addition as train_modular_addition
     from interbasis_studies.known.planted import PlantedSpec as PlantedSpec
     from interbasis_studies.known.planted import plant as plant
     from interbasis_studies.known.programs import ProgramSpec as ProgramSpec
     from interbasis_studies.known.programs import plant_program as plant_program
     from interbasis_studies.known.records import RecoveryScores as RecoveryScores
     from interbasis_studies.known.scores import score as score
-    from interbasis_studies.known.superposition import (
-        SuperpositionSpec as SuperpositionSpec,
-    )
-    from interbasis_studies.known.superposition import (
-        plant_superposition as plant_superposition,
-    )
+    from interbasis_studies.known.superposition import SuperpositionSpec as SuperpositionSpec
+    from interbasis_studies.known.superposition import plant_superposition as plant_superposition
     from interbasis_studies.known.transformers import plant_transformer as plant_transformer
     from interbasis_studies.known.truth import KnownNetwork as KnownNetwork
     from interbasis_studies.known.truth import Truth as Truth
@@ -39,21 +27,11 @@ if TYPE_CHECKING:
     from interbasis_studies.known.two_task_transformer import (
         train_two_task_transformer as train_two_task_transformer,
     )
-    from interbasis_studies.known.two_tasks import (
-        TwoTaskRecipe as TwoTaskRecipe,
-    )
-    from interbasis_studies.known.two_tasks import (
-        TwoTasks as TwoTasks,
-    )
-    from interbasis_studies.known.two_tasks import (
-        TwoTaskScores as TwoTaskScores,
-    )
-    from interbasis_studies.known.two_tasks import (
-        score_two_tasks as score_two_tasks,
-    )
-    from interbasis_studies.known.two_tasks import (
-        train_two_tasks as train_two_tasks,
-    )
+    from interbasis_studies.known.two_tasks import TwoTaskRecipe as TwoTaskRecipe
+    from interbasis_studies.known.two_tasks import TwoTasks as TwoTasks
+    from interbasis_studies.known.two_tasks import TwoTaskScores as TwoTaskScores
+    from interbasis_studies.known.two_tasks import score_two_tasks as score_two_tasks
+    from interbasis_studies.known.two_tasks import train_two_tasks as train_two_tasks
 
 _MODULES = {
     "bases": ("fit",),

@@ -127,10 +127,7 @@ def _tables(board: Scoreboard, axis: str) -> list[ResultTable]:
     values, head = board.axes[axis], (axis, "conclusion")
     tables = [
         ResultTable.from_cells(
-            "",
-            [axis, *values],
-            _rows(board, axis, name),
-            f"{name.replace('_', ' ')}: mean (95 % interval)",
+            "", [axis, *values], _rows(board, axis, name), f"{name.replace('_', ' ')}: mean (95 % interval)"
         )
         for name in TABULATED
         if board.is_defined(axis, name)

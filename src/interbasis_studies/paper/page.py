@@ -1,13 +1,13 @@
 """The report of a reproduction as a Markdown page: verdicts first, then all tables with their figures."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import get_args
 
 from interbasis.show.tables import markdown_table
 from interbasis_studies.paper.claims import Ruling
 from interbasis_studies.paper.plan import BASIS_LABELS
-from interbasis_studies.paper.records import J, JobResult, Reproduction, SavedFigure, Seconds
+from interbasis_studies.paper.records import J, JobResult, Reproduction, SavedFigure
 from interbasis_studies.paper.task import Task
 
 LIMITS = (
@@ -106,23 +106,19 @@ def _times(r: Reproduction[J]) -> str:
         f"This page was written on {r.machine.processor}, {r.machine.cores} cores, {r.machine.memory}; "
         f"{r.machine.system}, Python {r.machine.python}, torch {r.machine.torch}; the runs had {threads} of "
         f"torch's threads.{memory}\n\n"
-        + _seconds(r.jobs, stages, lambda job, stage: _part(job.times.stages.get(stage), "wall"))
+        + _seconds(r.jobs, stages, lambda job: {name: s.wall for name, s in job.times.stages.items()})
         + "\n\nProcessor seconds, all threads together:\n\n"
-        + _seconds(r.jobs, stages, lambda job, stage: _part(job.times.stages.get(stage), "processor"))
+        + _seconds(r.jobs, stages, lambda job: {name: s.processor for name, s in job.times.stages.items()})
         + "\n\nThe builds by phase, wall-clock seconds:\n\n"
-        + _seconds(r.jobs, phases, lambda job, phase: job.times.phases.get(phase))
+        + _seconds(r.jobs, phases, lambda job: job.times.phases)
     )
 
 
-def _part(seconds: Seconds | None, name: str) -> float | None:
-    return None if seconds is None else getattr(seconds, name)
-
-
 def _seconds(
-    jobs: Sequence[J], columns: Sequence[str], seconds: Callable[[JobResult, str], float | None]
+    jobs: Sequence[J], columns: Sequence[str], seconds: Callable[[JobResult], Mapping[str, float]]
 ) -> str:
     """A row per job and one for all of them, a column per stage and one for all of these."""
-    cells = [[seconds(job, column) for column in columns] for job in jobs]
+    cells = [[seconds(job).get(column) for column in columns] for job in jobs]
     cells.append([sum(value or 0 for value in column) for column in zip(*cells, strict=True)])
     names = [BASIS_LABELS[job.basis] + (f", seed {job.seed}" if job.seed is not None else "") for job in jobs]
     rows = [

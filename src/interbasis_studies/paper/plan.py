@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import Field
 
@@ -160,9 +160,13 @@ class Plan(Record):
                     f"{request.model} does not say what it was trained on; name text with --data: "
                     "tokens:PATH, text:PATH or hf:DATASET"
                 )
+            tokens = zip(TOKEN_OPTIONS, QUICK_TOKENS if request.quick else TOKENS[task], strict=True)
+            usual = dict(tokens) | {"norms": not request.quick, "jacobian_queries": request.queries}
+            known = LanguageSettings.model_fields
+            given = {name: value for name, value in request if name in known and value is not None}
             return cls(
                 task=task, request=request, bases=bases, model=request.model or model,
-                data=request.data or data, settings=_language_settings(task, request),
+                data=request.data or data, settings=LanguageSettings.model_validate(usual | given),
             )  # fmt: skip
         settings = ClassifierSettings(
             stable=not request.quick,
@@ -198,11 +202,6 @@ class Plan(Record):
         return shlex.join([*parts, "--out", str(self.out)])
 
 
-def make_plan(task: TaskName, out: Path, **fields: Any) -> Plan:
-    """A plan from the fields of `ReproduceRequest` by name."""
-    return Plan.from_request(task, ReproduceRequest.validated(out=out, **fields))
-
-
 def _seeds(given: tuple[str, ...] | None) -> tuple[int, ...] | None:
     if given is None:
         return None
@@ -211,12 +210,3 @@ def _seeds(given: tuple[str, ...] | None) -> tuple[int, ...] | None:
             f"expected comma-separated whole numbers as seeds, received {','.join(given)!r}"
         )
     return tuple(dict.fromkeys(map(int, given)))
-
-
-def _language_settings(task: str, request: ReproduceRequest) -> LanguageSettings:
-    """The request's settings, and those of the paper where it has none."""
-    tokens = zip(TOKEN_OPTIONS, QUICK_TOKENS if request.quick else TOKENS[task], strict=True)
-    usual = dict(tokens) | {"norms": not request.quick, "jacobian_queries": request.queries}
-    known = LanguageSettings.model_fields
-    given = {name: value for name, value in request if name in known and value is not None}
-    return LanguageSettings.model_validate(usual | given)
