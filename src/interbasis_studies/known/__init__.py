@@ -21,17 +21,6 @@ if TYPE_CHECKING:
     from interbasis_studies.known.transformers import plant_transformer as plant_transformer
     from interbasis_studies.known.truth import KnownNetwork as KnownNetwork
     from interbasis_studies.known.truth import Truth as Truth
-    from interbasis_studies.known.two_task_transformer import (
-        TwoTaskTransformerRecipe as TwoTaskTransformerRecipe,
-    )
-    from interbasis_studies.known.two_task_transformer import (
-        train_two_task_transformer as train_two_task_transformer,
-    )
-    from interbasis_studies.known.two_tasks import TwoTaskRecipe as TwoTaskRecipe
-    from interbasis_studies.known.two_tasks import TwoTasks as TwoTasks
-    from interbasis_studies.known.two_tasks import TwoTaskScores as TwoTaskScores
-    from interbasis_studies.known.two_tasks import score_two_tasks as score_two_tasks
-    from interbasis_studies.known.two_tasks import train_two_tasks as train_two_tasks
 
 _MODULES = {
     "bases": ("fit",),
@@ -45,8 +34,6 @@ _MODULES = {
     "superposition": ("SuperpositionSpec", "plant_superposition"),
     "transformers": ("plant_transformer",),
     "truth": ("KnownNetwork", "Truth"),
-    "two_task_transformer": ("TwoTaskTransformerRecipe", "train_two_task_transformer"),
-    "two_tasks": ("TwoTaskRecipe", "TwoTaskScores", "TwoTasks", "score_two_tasks", "train_two_tasks"),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from interbasis.base.records import Record
 from interbasis.models.modadd import from_weights
-from interbasis_studies.known.two_tasks import TwoTasks
 from interbasis_studies.training.modadd import Recipe, Weights, initial_weights
+from two_tasks import TwoTasks
 
 POSITIONS = 5
 BATCH = 512
