@@ -12,13 +12,7 @@ import torch
 from interbasis.base.progress import Progress, silent
 from interbasis.base.records import Record
 from interbasis.compute.checkpoints import Checkpoints, State, environment, versions
-from interbasis_studies.bench.measures import (
-    Ratios,
-    autograd_ratios,
-    error_ratios,
-    phase_ratios,
-    rotary_ratios,
-)
+from interbasis_studies.bench import measures
 from interbasis_studies.bench.processes import peak_memory, strong_scaling
 from interbasis_studies.bench.records import BenchMachine, BenchResult, Measure, Scaling, Sweep
 from interbasis_studies.bench.shapes import FULL, QUICK, Shape
@@ -48,17 +42,17 @@ def run(folder: Path, *, quick: bool, scaling: bool, progress: Progress = silent
     checkpoints = Checkpoints(folder, "bench", {"quick": quick, **environment()}, restart=True)
     parts: dict[str, Callable[[], Record]] = {}
 
-    def ratios(name: str, work: Callable[[], Ratios]) -> None:
+    def ratios(name: str, work: Callable[[], measures.Ratios]) -> None:
         parts[name] = lambda: RatioPart(ratios=work())
 
     for name, shape in shapes.items():
-        ratios(f"phases {name}", partial(phase_ratios, name, shape, 3 if quick else 1))
-        ratios(f"autograd {name}", partial(autograd_ratios, name, shape, repeat))
+        ratios(f"phases {name}", partial(measures.phase_ratios, name, shape, 3 if quick else 1))
+        ratios(f"autograd {name}", partial(measures.autograd_ratios, name, shape, repeat))
         if not quick:
-            ratios(f"error {name}", partial(error_ratios, name, shape))
+            ratios(f"error {name}", partial(measures.error_ratios, name, shape))
     tokens = 512 if quick else ROTARY_TOKENS
     for width, context in product((192,), (128,)) if quick else product(WIDTHS, CONTEXTS):
-        ratios(f"rotary {width} {context}", partial(rotary_ratios, width, context, tokens, repeat))
+        ratios(f"rotary {width} {context}", partial(measures.rotary_ratios, width, context, tokens, repeat))
     for size in FACTORS:
         parts[f"sweep {size}"] = partial(sweep, SMALL if quick else LARGE, size)
     if scaling:

@@ -19,23 +19,13 @@ from interbasis_studies.known.records import TITLES, Estimate, RecoveryScores, S
 from interbasis_studies.known.scoreboard_axes import QUICK_SAMPLES
 
 PICTURED = {
-    "cosine": "best cosine",
-    "features": "features",
-    "edge_precision": "edges",
-    "modules": "modules",
+    "cosine": "best cosine", "features": "features", "edge_precision": "edges", "modules": "modules",
     "effects": "effects",
-}
+}  # fmt: skip
 TABULATED = (
-    "cosine",
-    "correlation",
-    "modules",
-    "modules_counted",
-    "features",
-    "matched",
-    "edge_precision",
-    "false_mass",
-    "effects",
-)
+    "cosine", "correlation", "modules", "modules_counted", "features", "matched", "edge_precision",
+    "false_mass", "effects",
+)  # fmt: skip
 OWN_COLOURS = {"ceiling": INK, "unwhitened": GREY}
 """Colours of the series that the palette has no colour left for."""
 FILE, MARKDOWN = "scoreboard.html", "scoreboard.md"
@@ -78,12 +68,14 @@ def _rows(board: Scoreboard, axis: str, name: str) -> list[list[str]]:
 
 def page(board: Scoreboard) -> str:
     """The HTML; the same scoreboard gives the same text."""
+    fields, head = RecoveryScores.model_fields, ("score", "what it is")
+    meanings = [(name.replace("_", " "), field.description or "") for name, field in fields.items()]
     return render(
         (Path(__file__).parent / "scoreboard.html").read_text(encoding="utf-8"),
         title="Scoreboard: which basis finds what is there?",
         css=stylesheet(),
         words=_words(board),
-        scores=_scores(),
+        scores=ResultTable.from_cells("", head, meanings, text=head),
         breakdowns=_breakdowns(board),
         axes=[
             (axis, axis_conclusions(board, axis), _data_address(draw_axis(board, axis)), _tables(board, axis))
@@ -102,13 +94,6 @@ def _words(board: Scoreboard) -> str:
         "95 % over them. 1 is everything that is there; the best rotation knows the parts and is the "
         "ceiling, the random rotation is the floor."
     )
-
-
-def _scores() -> ResultTable:
-    fields = RecoveryScores.model_fields
-    meanings = [(name.replace("_", " "), field.description or "") for name, field in fields.items()]
-    head = ("score", "what it is")
-    return ResultTable.from_cells("", head, meanings, text=head)
 
 
 def _breakdowns(board: Scoreboard) -> ResultTable:

@@ -24,13 +24,8 @@ from interbasis.base.progress import progress_bar
 from interbasis.compute.checkpoints import Checkpoints, State, versions
 from interbasis.compute.locks import only_task
 from interbasis.run.build import build
-from interbasis_studies.known import scoreboard_axes
+from interbasis_studies.known import modular_addition, scoreboard_axes, superposition
 from interbasis_studies.known.bases import fit
-from interbasis_studies.known.modular_addition import (
-    ModularAdditionSpec,
-    score_modular_addition,
-    train_modular_addition,
-)
 from interbasis_studies.known.planted import PlantedSpec, plant
 from interbasis_studies.known.programs import ProgramSpec, plant_program
 from interbasis_studies.known.records import (
@@ -44,14 +39,7 @@ from interbasis_studies.known.records import (
 )
 from interbasis_studies.known.scoreboard_axes import Spec, Values
 from interbasis_studies.known.scores import score
-from interbasis_studies.known.superposition import (
-    METRICS,
-    SuperpositionSpec,
-    plant_superposition,
-    score_basis,
-    score_dictionaries,
-    train_dictionaries,
-)
+from interbasis_studies.known.superposition import METRICS
 from interbasis_studies.known.transformers import PlantedTransformerSpec, plant_transformer
 from interbasis_studies.known.truth import KnownNetwork, Truth
 
@@ -158,14 +146,14 @@ def _stored(checkpoints: Checkpoints, cell: _Cell) -> dict[str, RecoveryScores]:
 def _scores(cell: _Cell) -> Iterator[tuple[ScoredBasis, RecoveryScores]]:
     """Scores of all bases that can be scored on this network."""
     spec, seed = cell.spec, cell.seed
-    if isinstance(spec, ModularAdditionSpec):
-        trained = train_modular_addition(spec, seed)
+    if isinstance(spec, modular_addition.ModularAdditionSpec):
+        trained = modular_addition.train_modular_addition(spec, seed)
         known = KnownNetwork(trained.network, trained.training.inputs, Truth((), (), (), ()))
         for basis in cell.bases:
             if basis != "ceiling" and basis not in METRICS:  # nothing was planted, and nothing is sparse
-                yield basis, score_modular_addition(trained, fit(known, basis, seed), seed)
+                yield basis, modular_addition.score_modular_addition(trained, fit(known, basis, seed), seed)
         return
-    if isinstance(spec, SuperpositionSpec):
+    if isinstance(spec, superposition.SuperpositionSpec):
         yield from _superposition_scores(spec, seed, cell.bases)
         return
     known = PLANTERS[type(spec)](spec, seed)
@@ -177,18 +165,18 @@ def _scores(cell: _Cell) -> Iterator[tuple[ScoredBasis, RecoveryScores]]:
 
 
 def _superposition_scores(
-    spec: SuperpositionSpec, seed: int, bases: tuple[ScoredBasis, ...]
+    spec: superposition.SuperpositionSpec, seed: int, bases: tuple[ScoredBasis, ...]
 ) -> Iterator[tuple[ScoredBasis, RecoveryScores]]:
     """Scores of bases and dictionaries of a network with superposition."""
-    known = plant_superposition(spec, seed)
+    known = superposition.plant_superposition(spec, seed)
     lib = build(known.network, known.inputs, edge_method=None, seed=seed, exact=True, progress=False).graph
     for basis in bases:
         if basis in METRICS:
-            dictionaries = train_dictionaries(known, spec, lib, METRICS[basis], seed)
-            yield basis, score_dictionaries(known, dictionaries)
+            dictionaries = superposition.train_dictionaries(known, spec, lib, METRICS[basis], seed)
+            yield basis, superposition.score_dictionaries(known, dictionaries)
         elif basis != "ceiling":
             graph = fit(known, basis, seed)
-            found = score_basis(known, graph, spec.depth)
+            found = superposition.score_basis(known, graph, spec.depth)
             yield basis, score(known, graph, seed).model_copy(update=found)
 
 

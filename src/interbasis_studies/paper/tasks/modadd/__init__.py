@@ -14,14 +14,7 @@ from interbasis_studies.paper.figures import Picture
 from interbasis_studies.paper.jobs import Job, JobClock
 from interbasis_studies.paper.plan import BASIS_LABELS
 from interbasis_studies.paper.records import Reproduction
-from interbasis_studies.paper.tasks.classifier import ClassifierTask
-from interbasis_studies.paper.tasks.classifier.page import (
-    beside_the_paper,
-    edges,
-    interactions,
-    models,
-    modules,
-)
+from interbasis_studies.paper.tasks.classifier import ClassifierTask, page
 from interbasis_studies.paper.tasks.modadd import claims, measures
 from interbasis_studies.paper.tasks.modadd.measures import ModaddResult
 
@@ -75,13 +68,13 @@ class ModularAdditionTask(ClassifierTask[ModaddResult]):
     def sections(self, r: Reproduction[ModaddResult]) -> list[str]:
         layers = list(self.layer_names(r).values())
         return [
-            models(r, (), lambda job: (), PAPER_MODELS),
-            edges(self, r, published.STORED_EDGES),
+            page.models(r, (), lambda job: (), PAPER_MODELS),
+            page.edges(self, r, published.STORED_EDGES),
             _nodes(r, layers[:-1]),
             _relevance(r, layers[1:-1]),
             _monosemantic(r, layers[:-1]),
-            modules(r, frequencies=True),
-            interactions(self, r),
+            page.modules(r, frequencies=True),
+            page.interactions(self, r),
         ]
 
     def pictures(self, r: Reproduction[ModaddResult]) -> Iterator[Picture]:
@@ -98,7 +91,7 @@ def _nodes(r: Reproduction[ModaddResult], layers: Sequence[str]) -> str:
         "test accuracy within 0.1 points; every number was tried, on the authors' models too (their own "
         "counts are limited by a coarse grid). A larger number of features need not pass, too: see the "
         "curves.\n\n"
-        + beside_the_paper(
+        + page.beside_the_paper(
             r, layers, lambda job: [layer.count for layer in job.ablation.layers.values()],
             published.STORED_NODES, "authors' models",
         )
@@ -118,7 +111,7 @@ def _relevance(r: Reproduction[ModaddResult], layers: Sequence[str]) -> str:
         "many, and which. An edge counts from 3 % of its section's largest Ê on (a thousandth of its Ê²: "
         "what a picture shows); in the last two columns from the smallest edge that the ablation needs. "
         "The paper counts by eye.\n\n"
-        + beside_the_paper(r, [*layers, *(f"{name}, by need" for name in layers)], ours, paper, "paper")
+        + page.beside_the_paper(r, [*layers, *(f"{name}, by need" for name in layers)], ours, paper, "paper")
     )
 
 
@@ -146,7 +139,7 @@ def _monosemantic(r: Reproduction[ModaddResult], layers: Sequence[str]) -> str:
         "## Monosemanticity\n\nFeatures over 90 % one Fourier term: among the first 10 of a layer with "
         "the constant, as the paper counts; in brackets among the first 10 after the constant. The "
         "paper's table has the last column only; the layers of its seeds 0 and 1 are from the authors' "
-        "files.\n\n" + beside_the_paper(r, [*layers, "all"], ours, paper, "paper"),
+        "files.\n\n" + page.beside_the_paper(r, [*layers, "all"], ours, paper, "paper"),
         _distances(r, layers),
     ]
     return "\n\n".join(part for part in parts if part)
