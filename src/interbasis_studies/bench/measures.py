@@ -23,7 +23,7 @@ from interbasis.numerics.linalg import haar_rotation
 from interbasis.numerics.random_signs import Sources
 from interbasis.run.build import build
 from interbasis_studies.bench.autograd import batched, fused, looped, looped_edges
-from interbasis_studies.bench.records import Measure
+from interbasis_studies.bench.records import Measure, Sweep
 from interbasis_studies.bench.shapes import Shape
 
 ROWS = 8
@@ -36,6 +36,16 @@ ERROR, ERROR_TOKENS = 0.05, 50_000
 FORWARD_TOKENS = 8192
 """Tokens that the forward pass of such a build is timed on."""
 Ratios = dict[str, Measure]
+SMALL = Shape(64, 256, 4, positions=64, samples=16)
+LARGE = Shape(256, 1024, 4, positions=128, samples=16)
+FACTORS = {
+    "tokens": (1, 2, 4), "width": (1, 2, 3), "context": (1, 2, 4), "heads": (1, 2, 4), "depth": (1, 2, 3)
+}  # fmt: skip
+FIELDS = {
+    "tokens": ("samples",), "width": ("width", "hidden"), "context": ("positions",), "heads": ("heads",),
+    "depth": ("blocks",),
+}  # fmt: skip
+"""Fields of a shape that grow with a size."""
 
 
 def processor_time(work: Callable[[], object], repeat: int = 3) -> Measure:
@@ -65,15 +75,20 @@ def forward_time(network: Network, tokens: Tensor, repeat: int = 3) -> Measure:
         return processor_time(lambda: network.activations(tokens)[-1], repeat)
 
 
+def build_times(network: Network, tokens: Tensor) -> dict[str, float]:
+    """Processor seconds of a build with signed sums for edges, by phase."""
+    graph = build(network, tokens, edge_group="positions", edge_sources=1, progress=False).graph
+    return {phase: graph.provenance.processor_timings.get(phase, 0.0) for phase in PHASES}
+
+
 def phase_ratios(name: str, shape: Shape, repeat: int) -> Ratios:
     """Every phase of a build in forward passes, and what norms and MLPs alone take of them."""
     network, tokens = shape.network(), shape.data()
     forward = forward_time(network, tokens)
     times: dict[str, list[float]] = {phase: [] for phase in PHASES}
     for _ in range(repeat):
-        graph = build(network, tokens, edge_group="positions", edge_sources=1, progress=False).graph
-        for phase in PHASES:
-            times[phase].append(graph.provenance.processor_timings.get(phase, 0.0))
+        for phase, seconds in build_times(network, tokens).items():
+            times[phase].append(seconds)
     ratios = {f"phases/{name}/{phase}": ratio(least_time(runs), forward) for phase, runs in times.items()}
     # the pass over the data that bases of norms and MLPs come from: the forward pass is in it
     wanted = Wanted(grams=False)
@@ -206,3 +221,36 @@ def _block_times(shape: Shape, repeat: int) -> dict[str, Measure]:
         spread = max(measure.spread for measure in measures)
         took[name] = Measure(value=sum(measure.value for measure in measures), spread=spread)
     return took
+
+
+def grown(shape: Shape, size: str, factor: int) -> tuple[int, Shape]:
+    """The size, and the shape in which it is ``factor`` times as large."""
+    larger = replace(shape, **{field: factor * getattr(shape, field) for field in FIELDS[size]})
+    if size == "context":
+        larger = replace(larger, samples=max(1, shape.samples // factor))
+    return larger.tokens if size == "tokens" else getattr(larger, FIELDS[size][0]), larger
+
+
+def sweep(shape: Shape, size: str) -> Sweep:
+    """Builds with one size growing; the number of tokens stays while the context grows."""
+    sizes: list[int] = []
+    seconds: dict[str, list[float]] = {phase: [] for phase in ("forward", *PHASES)}
+    for factor in FACTORS[size]:
+        value, larger = grown(shape, size, factor)
+        network, tokens = larger.network(), larger.data()
+        sizes.append(value)
+        seconds["forward"].append(forward_time(network, tokens).value)
+        for phase, taken in build_times(network, tokens).items():
+            seconds[phase].append(taken)
+    return Sweep(
+        sizes=tuple(sizes),
+        seconds={phase: tuple(times) for phase, times in seconds.items()},
+        exponents={phase: exponent(sizes, times) for phase, times in seconds.items()},
+    )
+
+
+def exponent(sizes: list[int], seconds: list[float]) -> float:
+    """The slope of the straight line through the logarithms, by least squares."""
+    x, y = (torch.tensor(v, dtype=torch.float64).clamp_min(1e-9).log() for v in (sizes, seconds))
+    x, y = x - x.mean(), y - y.mean()
+    return float((x @ y) / (x @ x))

@@ -8,7 +8,7 @@ from interbasis.base.files import write_text_atomically
 from interbasis.base.memory import format_bytes
 from interbasis.show.figures.saving import save
 from interbasis.show.figures.style import COLOURS, DASHES, MARKERS, WIDTH, styled
-from interbasis_studies.bench.records import BenchComparison, BenchResult, Sweep
+from interbasis_studies.bench.records import BenchComparison, BenchResult
 
 TITLES = {
     "phases": "Phases in forward passes",
@@ -78,23 +78,19 @@ def sweeps_figure(result: BenchResult) -> Figure:
     figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
     axes = figure.subplots(2, 3).flatten()
     for axis, (size, sweep) in zip(axes, result.sweeps.items(), strict=False):
-        _draw_sweep(axis, size, sweep)
+        for k, (phase, seconds) in enumerate(sweep.seconds.items()):
+            label = f"{phase} ({sweep.exponents[phase]:.1f})"
+            axis.loglog(
+                sweep.sizes, [max(s, 1e-4) for s in seconds], color=COLOURS[k % len(COLOURS)],
+                marker=MARKERS[k % len(MARKERS)], linestyle=DASHES[k % len(DASHES)], label=label,
+            )  # fmt: skip
+        axis.set_title(size)
+        axis.set_xlabel(size)
+        axis.set_ylabel("processor seconds")
+        axis.set_xticks(sweep.sizes, [f"{value:,}" for value in sweep.sizes])
+        axis.minorticks_off()
     for axis in axes[len(result.sweeps) :]:
         axis.axis("off")
     handles, labels = axes[0].get_legend_handles_labels()
     axes[-1].legend(handles, [label.split(" ")[0] for label in labels], loc="center")
     return figure
-
-
-def _draw_sweep(axis, size: str, sweep: Sweep) -> None:  # type: ignore[no-untyped-def]
-    for k, (phase, seconds) in enumerate(sweep.seconds.items()):
-        label = f"{phase} ({sweep.exponents[phase]:.1f})"
-        axis.loglog(
-            sweep.sizes, [max(s, 1e-4) for s in seconds], color=COLOURS[k % len(COLOURS)],
-            marker=MARKERS[k % len(MARKERS)], linestyle=DASHES[k % len(DASHES)], label=label,
-        )  # fmt: skip
-    axis.set_title(size)
-    axis.set_xlabel(size)
-    axis.set_ylabel("processor seconds")
-    axis.set_xticks(sweep.sizes, [f"{value:,}" for value in sweep.sizes])
-    axis.minorticks_off()

@@ -16,7 +16,6 @@ from interbasis_studies.bench import measures
 from interbasis_studies.bench.processes import peak_memory, strong_scaling
 from interbasis_studies.bench.records import BenchMachine, BenchResult, Measure, Scaling, Sweep
 from interbasis_studies.bench.shapes import FULL, QUICK, Shape
-from interbasis_studies.bench.sweeps import FACTORS, LARGE, SMALL, sweep
 
 SCALED = Shape(192, 768, 6, positions=128, samples=64, blocks=2)
 """Shape that two processes build together."""
@@ -53,8 +52,8 @@ def run(folder: Path, *, quick: bool, scaling: bool, progress: Progress = silent
     tokens = 512 if quick else ROTARY_TOKENS
     for width, context in product((192,), (128,)) if quick else product(WIDTHS, CONTEXTS):
         ratios(f"rotary {width} {context}", partial(measures.rotary_ratios, width, context, tokens, repeat))
-    for size in FACTORS:
-        parts[f"sweep {size}"] = partial(sweep, SMALL if quick else LARGE, size)
+    for size in measures.FACTORS:
+        parts[f"sweep {size}"] = partial(measures.sweep, measures.SMALL if quick else measures.LARGE, size)
     if scaling:
         parts["scaling"] = partial(strong_scaling, SCALED)
     results: dict[str, Record] = {}

@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,6 +13,9 @@ from pydantic import Field, JsonValue
 
 from interbasis.base.records import Record
 from interbasis.cli import common
+
+_Line = Callable[[int, int, float, float], None]
+"""Called as line(step, steps in all, training loss, test accuracy)."""
 
 
 class TrainRequest(Record):
@@ -116,31 +119,25 @@ def _images(task: str, request: TrainRequest, path: Path, line: "_Line") -> None
         cifar10_conv.train(cifar10_conv.ConvRecipe(seed=request.seed, **given), data, path, line)
 
 
-class _Line:
+@contextmanager
+def _live_line() -> Iterator[_Line]:
     """The loss as it falls, rewritten in place on a terminal's standard error."""
+    if not sys.stderr.isatty():
+        yield lambda step, steps, loss, accuracy: None
+        return
+    began: list[tuple[float, int]] = []
 
-    def __init__(self, shown: bool):
-        self.shown = shown
-        self.began: tuple[float, int] | None = None
-
-    def __call__(self, step: int, steps: int, loss: float, accuracy: float) -> None:
-        if not self.shown:
-            return
+    def write(step: int, steps: int, loss: float, accuracy: float) -> None:
         now = time.monotonic()
-        start, first = self.began or (now, step)
-        self.began = (start, first)
+        began.append((now, step))
+        start, first = began[0]
         rate = (step - first) / (now - start) if now > start else 0.0
         speed = f" · {rate:,.0f} steps/s · {(steps - step) / rate:,.0f} s at most" if rate else ""
         text = f"step {step:,} of {steps:,} · loss {loss:.3g} · test accuracy {accuracy:.2%}{speed}"
         sys.stderr.write(f"\r\x1b[2K{text}")
         sys.stderr.flush()
 
-
-@contextmanager
-def _live_line() -> Iterator[_Line]:
-    shown = sys.stderr.isatty()
     try:
-        yield _Line(shown)
+        yield write
     finally:
-        if shown:
-            sys.stderr.write("\n")
+        sys.stderr.write("\n")
