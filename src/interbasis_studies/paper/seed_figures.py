@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
 from interbasis.analysis.ablation.records import Trial
+from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.base.errors import InterbasisError
 from interbasis.show.figures import style
 from interbasis.show.figures.bars import grouped_bars
@@ -26,16 +27,6 @@ Shares = Mapping[str, Mapping[str, Sequence[float]]]
 KERNEL_WIDTH = 0.05
 """In shares, the same for all, so that lines can be compared."""
 GRID = np.linspace(0, 1, 201)
-
-
-@dataclass(frozen=True)
-class Modularity:
-    """Modularity of one graph, and mean and standard deviation of rewired ones."""
-
-    value: float
-    null_mean: float
-    null_deviation: float
-    modules: int
 
 
 @style.styled
@@ -119,7 +110,7 @@ def _set_scale(panel: Axes, scale: Scale) -> None:
 
 @style.styled
 def modularity_bars(
-    panels: Mapping[str, Mapping[str, Sequence[Modularity | None]]], places: Sequence[str]
+    panels: Mapping[str, Mapping[str, Sequence[ModulesResult | None]]], places: Sequence[str]
 ) -> Figure:
     """A panel per title (a resolution, say); in it per place (a seed) a bar for each basis.
 
@@ -127,7 +118,7 @@ def modularity_bars(
     standard deviations.
 
     Args:
-        panels: {title: {basis: one entry per place, or None where there is none}}.
+        panels: {title: {basis: modules per place, or None where there are none}}.
         places: Names of the places.
 
     Returns:
@@ -140,13 +131,15 @@ def modularity_bars(
         raise InterbasisError(f"expected at least one panel with {len(places)} graphs per basis")
     figure, axes = style.panel_grid(len(panels), across=min(len(panels), 2), height=2.6)
     for panel, (title, bases) in zip(axes, panels.items(), strict=True):
-        known = {basis: {x: g for x, g in enumerate(row) if g is not None} for basis, row in bases.items()}
-        drawn = grouped_bars(panel, style.looks(bases), known, lambda graph: graph.value, widths=(0.84, 0.78))
+        known = {basis: {x: g for x, g in enumerate(row) if g and g.null} for basis, row in bases.items()}
+        drawn = grouped_bars(
+            panel, style.looks(bases), known, lambda graph: graph.modularity, widths=(0.84, 0.78)
+        )
         for basis, _, _, graphs in drawn:
             panel.errorbar(
-                list(graphs), [graph.null_mean for graph in graphs.values()],
-                [2 * graph.null_deviation for graph in graphs.values()], linestyle="none", color=style.INK,
-                marker="_", markersize=4, elinewidth=1.0, gid=f"null:{basis}",
+                list(graphs), [graph.null.mean for graph in graphs.values() if graph.null],
+                [2 * graph.null.deviation for graph in graphs.values() if graph.null], linestyle="none",
+                color=style.INK, marker="_", markersize=4, elinewidth=1.0, gid=f"null:{basis}",
             )  # fmt: skip
             for x, graph in graphs.items():
                 panel.annotate(
