@@ -5,7 +5,7 @@ Each function on a shape returns ratios by name.
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -85,11 +85,9 @@ def phase_ratios(name: str, shape: Shape, repeat: int) -> Ratios:
     """Every phase of a build in forward passes, and what norms and MLPs alone take of them."""
     network, tokens = shape.network(), shape.data()
     forward = forward_time(network, tokens)
-    times: dict[str, list[float]] = {phase: [] for phase in PHASES}
-    for _ in range(repeat):
-        for phase, seconds in build_times(network, tokens).items():
-            times[phase].append(seconds)
-    ratios = {f"phases/{name}/{phase}": ratio(least_time(runs), forward) for phase, runs in times.items()}
+    builds = [build_times(network, tokens) for _ in range(repeat)]
+    times = {phase: least_time([build[phase] for build in builds]) for phase in PHASES}
+    ratios = {f"phases/{name}/{phase}": ratio(least, forward) for phase, least in times.items()}
     # the pass over the data that bases of norms and MLPs come from: the forward pass is in it
     wanted = Wanted(grams=False)
     statistics_time = processor_time(lambda: collect(network, Batches(tokens), wanted), 3)
@@ -234,22 +232,19 @@ def grown(shape: Shape, size: str, factor: int) -> tuple[int, Shape]:
 def sweep(shape: Shape, size: str) -> Sweep:
     """Builds with one size growing; the number of tokens stays while the context grows."""
     sizes: list[int] = []
-    seconds: dict[str, list[float]] = {phase: [] for phase in ("forward", *PHASES)}
+    builds: list[dict[str, float]] = []
     for factor in FACTORS[size]:
         value, larger = grown(shape, size, factor)
         network, tokens = larger.network(), larger.data()
         sizes.append(value)
-        seconds["forward"].append(forward_time(network, tokens).value)
-        for phase, taken in build_times(network, tokens).items():
-            seconds[phase].append(taken)
-    return Sweep(
-        sizes=tuple(sizes),
-        seconds={phase: tuple(times) for phase, times in seconds.items()},
-        exponents={phase: exponent(sizes, times) for phase, times in seconds.items()},
-    )
+        forward = {"forward": forward_time(network, tokens).value}
+        builds.append(forward | build_times(network, tokens))
+    seconds = {phase: tuple(build[phase] for build in builds) for phase in builds[0]}
+    exponents = {phase: exponent(sizes, times) for phase, times in seconds.items()}
+    return Sweep(sizes=tuple(sizes), seconds=seconds, exponents=exponents)
 
 
-def exponent(sizes: list[int], seconds: list[float]) -> float:
+def exponent(sizes: list[int], seconds: Sequence[float]) -> float:
     """The slope of the straight line through the logarithms, by least squares."""
     x, y = (torch.tensor(v, dtype=torch.float64).clamp_min(1e-9).log() for v in (sizes, seconds))
     x, y = x - x.mean(), y - y.mean()

@@ -35,8 +35,14 @@ def _lines(result: BenchResult, comparison: BenchComparison | None) -> list[str]
         f"thread(s), load {machine.load:.1f} at the end; {form}. Ratios of processor time in one process; "
         "± is the median of the runs over the least.",
     ]  # fmt: skip
-    if comparison is not None:
-        lines += ["", *_compared(comparison)]
+    if comparison is not None and not comparison.changes:
+        lines += ["", f"Against the baseline: {comparison.compared} ratios, none changed beyond noise."]
+    elif comparison is not None:
+        count = len(comparison.changes)
+        lines += ["", f"Against the baseline, {count} of {comparison.compared} ratios changed:", ""]
+        for change in comparison.changes:
+            word = "slower" if change.slower else "faster"
+            lines.append(f"- **{word}**: {change.name}, {change.before:.3g} → {change.now:.3g}")
     for kind, title in TITLES.items():
         rows = {n: m for n, m in result.ratios.items() if n.startswith(f"{kind}/")}
         if rows:
@@ -59,16 +65,6 @@ def _lines(result: BenchResult, comparison: BenchComparison | None) -> list[str]
         lines += [
             f"{s.one:.1f} s on the wall by one process, {s.two:.1f} s by two: {s.speedup:.2f} times as fast."
         ]
-    return lines
-
-
-def _compared(comparison: BenchComparison) -> list[str]:
-    if not comparison.changes:
-        return [f"Against the baseline: {comparison.compared} ratios, none changed beyond noise."]
-    lines = [f"Against the baseline, {len(comparison.changes)} of {comparison.compared} ratios changed:", ""]
-    for change in comparison.changes:
-        word = "slower" if change.slower else "faster"
-        lines.append(f"- **{word}**: {change.name}, {change.before:.3g} → {change.now:.3g}")
     return lines
 
 

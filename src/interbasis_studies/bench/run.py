@@ -66,7 +66,13 @@ def run(folder: Path, *, quick: bool, scaling: bool, progress: Progress = silent
     progress("benchmark", len(parts) + 1, len(parts) + 1)
     result = BenchResult(
         quick=quick,
-        machine=this_machine(),
+        machine=BenchMachine(
+            processor=platform.processor() or platform.machine(),
+            threads=torch.get_num_threads(),
+            torch=torch.__version__,
+            interbasis=versions()["interbasis"],
+            load=os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
+        ),
         ratios={k: v for r in results.values() if isinstance(r, RatioPart) for k, v in r.ratios.items()},
         sweeps={n.removeprefix("sweep "): r for n, r in results.items() if isinstance(r, Sweep)},
         peak_bytes=peaks,
@@ -78,13 +84,3 @@ def run(folder: Path, *, quick: bool, scaling: bool, progress: Progress = silent
 
 def _measured(work: Callable[[], Record]) -> State:
     return {}, {"record": work().to_json()}
-
-
-def this_machine() -> BenchMachine:
-    return BenchMachine(
-        processor=platform.processor() or platform.machine(),
-        threads=torch.get_num_threads(),
-        torch=torch.__version__,
-        interbasis=versions()["interbasis"],
-        load=os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
-    )

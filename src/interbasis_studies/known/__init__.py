@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from interbasis_studies.known.planted import plant as plant
     from interbasis_studies.known.programs import ProgramSpec as ProgramSpec
     from interbasis_studies.known.programs import plant_program as plant_program
+    from interbasis_studies.known.programs import plant_transformer as plant_transformer
     from interbasis_studies.known.records import RecoveryScores as RecoveryScores
     from interbasis_studies.known.scores import score as score
     from interbasis_studies.known.superposition import SuperpositionSpec as SuperpositionSpec
     from interbasis_studies.known.superposition import plant_superposition as plant_superposition
-    from interbasis_studies.known.transformers import plant_transformer as plant_transformer
     from interbasis_studies.known.truth import KnownNetwork as KnownNetwork
     from interbasis_studies.known.truth import Truth as Truth
 
@@ -28,11 +28,10 @@ _MODULES = {
         "ModularAddition", "ModularAdditionSpec", "score_modular_addition", "train_modular_addition",
     ),
     "planted": ("PlantedSpec", "plant"),
-    "programs": ("ProgramSpec", "plant_program"),
+    "programs": ("ProgramSpec", "plant_program", "plant_transformer"),
     "records": ("RecoveryScores",),
     "scores": ("score",),
     "superposition": ("SuperpositionSpec", "plant_superposition"),
-    "transformers": ("plant_transformer",),
     "truth": ("KnownNetwork", "Truth"),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

@@ -1,7 +1,6 @@
 """Every basis of the scoreboard: those of `interbasis.build`, independent components, and the ceiling."""
 
 import warnings
-from collections.abc import Callable
 from typing import get_args
 
 import numpy as np
@@ -38,18 +37,20 @@ def fit(known: KnownNetwork, basis: ScoredBasis, seed: int = 0) -> InteractionGr
     if basis in get_args(Basis):
         name: Basis = basis  # type: ignore[assignment]  # mypy does not narrow by get_args
         return build(known.network, known.inputs, basis=name, seed=seed, exact=True, progress=False).graph
-    graph = build(
-        known.network, known.inputs, basis="lib", seed=seed, exact=True, progress=False, edge_method=None
-    ).graph
-    make: dict[str, Callable[[int, LayerBasis], LayerBasis]] = {
-        "ica": lambda k, layer: _independent(known, k, layer, seed),
-        "unwhitened": lambda k, layer: _unwhitened(layer),
-        "ceiling": lambda k, layer: _ceiling(known, k, layer),
-    }
-    layers = [make[basis](k, layer) for k, layer in enumerate(graph.layers[:-1])]
-    layers.append(graph.layers[-1])
+    graph = fit_lib(known, seed)
+    layers = list(graph.layers)
+    for k, layer in enumerate(layers[:-1]):
+        if basis == "ica":
+            layers[k] = _independent(known, k, layer, seed)
+        else:
+            layers[k] = _ceiling(known, k, layer) if basis == "ceiling" else _unwhitened(layer)
     strengths = edges(known.network, layers, known.inputs)
     return InteractionGraph(layers, strengths, graph.config, graph.provenance)
+
+
+def fit_lib(known: KnownNetwork, seed: int) -> InteractionGraph:
+    """LIB of a known network without edges."""
+    return build(known.network, known.inputs, seed=seed, exact=True, progress=False, edge_method=None).graph
 
 
 def centred_layer(layer: LayerBasis, forward: Tensor, back: Tensor) -> LayerBasis:

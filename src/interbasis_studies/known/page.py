@@ -70,13 +70,21 @@ def page(board: Scoreboard) -> str:
     """The HTML; the same scoreboard gives the same text."""
     fields, head = RecoveryScores.model_fields, ("score", "what it is")
     meanings = [(name.replace("_", " "), field.description or "") for name, field in fields.items()]
+    rows = [
+        [TITLES[basis], *(board.breakdown(axis, basis, judged_by(board, axis)) or "–" for axis in board.axes)]
+        for basis in board.bases
+    ]
+    caption = (
+        "The first value of every axis at which the score is below 0.5: that of modules, of edges for the "
+        "planted transformer, which has none, of matched features for modular addition."
+    )
     return render(
         (Path(__file__).parent / "scoreboard.html").read_text(encoding="utf-8"),
         title="Scoreboard: which basis finds what is there?",
         css=stylesheet(),
         words=_words(board),
         scores=ResultTable.from_cells("", head, meanings, text=head),
-        breakdowns=_breakdowns(board),
+        breakdowns=ResultTable.from_cells("", ["", *board.axes], rows, caption),
         axes=[
             (axis, axis_conclusions(board, axis), _data_address(draw_axis(board, axis)), _tables(board, axis))
             for axis in board.axes
@@ -94,18 +102,6 @@ def _words(board: Scoreboard) -> str:
         "95 % over them. 1 is everything that is there; the best rotation knows the parts and is the "
         "ceiling, the random rotation is the floor."
     )
-
-
-def _breakdowns(board: Scoreboard) -> ResultTable:
-    rows = [
-        [TITLES[basis], *(board.breakdown(axis, basis, judged_by(board, axis)) or "–" for axis in board.axes)]
-        for basis in board.bases
-    ]
-    caption = (
-        "The first value of every axis at which the score is below 0.5: that of modules, of edges for the "
-        "planted transformer, which has none, of matched features for modular addition."
-    )
-    return ResultTable.from_cells("", ["", *board.axes], rows, caption)
 
 
 def _tables(board: Scoreboard, axis: str) -> list[ResultTable]:

@@ -17,6 +17,17 @@ its own position. The five programs:
 
 Attention is soft: a position that is selected has the score `sharpness`, any other 0. At node layers before a
 variable is written, and where nothing reads it any more, it is no part of the truth.
+
+`plant_transformer` has weights of the same kind, of heads and an MLP that read and write known subspaces:
+
+    token, position      one-hot, by the embedding
+    previous, count      by the first attention: the token before (a head that attends one position back, by
+                         positions), and the share of token 0 so far (a head that attends to all alike)
+    copied               by the second attention: an induction head, which attends to where the previous token
+                         is the current one, and copies the token there
+    looked up            by the MLP: a table of the copied token
+
+and the outputs read the last four. So which subspace acts on which is known for every section.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -48,6 +59,12 @@ class ProgramSpec(Record):
     sequences: int = Field(300, ge=2)
     sharpness: float = Field(6.0, gt=0)
     """Attention score of a position that is selected; others have 0."""
+
+
+class PlantedTransformerSpec(Record):
+    """The one parameter of planted transformers."""
+
+    sequences: int = Field(300, ge=2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,6 +219,21 @@ def plant_program(spec: ProgramSpec, seed: int = 0) -> KnownNetwork:
     """
     program = PROGRAMS[spec.program](spec.sharpness)
     return program_network(program, program.live(), Draws(seed), spec.sequences)
+
+
+def plant_transformer(seed: int = 0, samples: int = 300) -> KnownNetwork:
+    """A transformer whose subspaces and the interactions between them are known.
+
+    Args:
+        seed: Seed of tokens, the table of the MLP, and the rotations that mix every layer.
+        samples: Sequences of random tokens.
+
+    Returns:
+        The network, its tokens, and the truth; it has no modules, so scores of these are undefined.
+    """
+    draws = Draws(seed)
+    program = transformer_program(draws)
+    return program_network(program, [program.sizes] * (1 + len(program.steps)), draws, samples)
 
 
 def program_network(
@@ -388,3 +420,30 @@ PROGRAMS: dict[str, Callable[[float], Program]] = {
     "induction": _induction,
 }  # fmt: skip
 """Programs by name, from the sharpness of attention."""
+
+
+def transformer_program(draws: Draws) -> Program:
+    """The steps on the six subspaces, with a random table."""
+    words, T, outcomes, sharpness = 6, 10, 4, 6.0
+    positions = _eye(T)
+    token = positions[:, :words]  # a head has as many coordinates as there are positions
+    before = torch.diag(torch.ones(T - 1, dtype=torch.float64), 1)  # row t − 1 is read off position t
+    heads = (
+        Selector({"position": sharpness * before}, {"position": positions}, {"token": token}, "previous"),
+        Selector({}, {}, {"token": token[:1]}, "count"),
+    )
+    induction = Selector({"token": sharpness * token}, {"previous": token}, {"token": token}, "copied")
+    rows = 2 * words
+    read = {
+        "copied": draws.normal("table read", 0, rows, words),
+        "constant": draws.normal("table bias", 0, rows, 1) / 2,
+    }
+    table = LookupStep(read, {"looked up": draws.normal("table", 0, outcomes, rows)})
+    return Program(
+        {"token": words, "position": T, "previous": words, "count": 1, "copied": words,
+         "looked up": outcomes},
+        (AttentionStep(heads), AttentionStep((induction,)), table),
+        ("previous", "count", "copied", "looked up"),
+        lambda draw, n: draw.integers(0, words, (n, T)),
+        ("first_attention", "second_attention", "mlp"),
+    )  # fmt: skip

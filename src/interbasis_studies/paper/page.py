@@ -20,7 +20,9 @@ def write(r: Reproduction[J], task: Task[J]) -> str:
     """The whole page."""
     parts = [f"# {task.title}", _head(r, task), task.introduction(r), _verdicts(r)]
     parts += task.sections(r) if r.jobs else []
-    parts = [_with_figures(part, r.figures) for part in parts]
+    for k, part in enumerate(parts):  # below its tables the figures that belong to it
+        shown = [figure for figure in r.figures if part.startswith(f"## {figure.section}\n")]
+        parts[k] = "\n\n".join([part, *map(_figure, shown)])
     parts += [*_other_figures(parts, r.figures), _times(r), LIMITS]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -36,11 +38,11 @@ def _head(r: Reproduction[J], task: Task[J]) -> str:
         f"Written on {r.date} from {done} of {done + len(r.missing)} runs (one per {each}) by\n",
         f"    {r.command}\n",
     ]
-    waiting = [
-        _basis_with_seeds(BASIS_LABELS[basis], seeds)
-        for basis in r.bases
-        if (seeds := [job.seed for job in r.missing if job.has_model and job.basis == basis])
-    ]
+    waiting = []
+    for basis in r.bases:
+        if seeds := [job.seed for job in r.missing if job.has_model and job.basis == basis]:
+            numbers = ", ".join(str(seed) for seed in seeds if seed is not None)
+            waiting.append(BASIS_LABELS[basis] + (f" of seed {numbers}" if numbers else ""))
     if waiting:
         lines.append(f"**Not finished yet:** {'; '.join(waiting)}. The same command resumes them.\n")
     if without := sorted({str(job.seed) for job in r.missing if not job.has_model}):
@@ -50,11 +52,6 @@ def _head(r: Reproduction[J], task: Task[J]) -> str:
     if done and not r.figures:
         lines.append("Figures are drawn when all is done, or by the same command with --report-only.\n")
     return "\n".join(lines).rstrip()
-
-
-def _basis_with_seeds(label: str, seeds: Sequence[int | None]) -> str:
-    numbers = ", ".join(str(seed) for seed in seeds if seed is not None)
-    return f"{label} of seed {numbers}" if numbers else label
 
 
 def _verdicts(r: Reproduction[J]) -> str:
@@ -69,12 +66,6 @@ def _verdicts(r: Reproduction[J]) -> str:
         + "\n\nWhat decides:\n\n"
         + markdown_table(("claim", "reproduced where"), [(v.claim, v.rule) for v in r.verdicts])
     )
-
-
-def _with_figures(part: str, figures: Sequence[SavedFigure]) -> str:
-    """A part of the page, and below its tables the figures that belong to it."""
-    shown = [figure for figure in figures if part.startswith(f"## {figure.section}\n")]
-    return "\n\n".join([part, *map(_figure, shown)])
 
 
 def _other_figures(parts: Sequence[str], figures: Sequence[SavedFigure]) -> list[str]:

@@ -173,7 +173,14 @@ class Plan(Record):
             nodes=task == "modadd",
             null_graphs=FEW_NULL_GRAPHS if request.quick or task == "cifar10" else NULL_GRAPHS,
         )
-        seeds = _seeds(request.seeds) or ((0,) if request.quick else None)
+        seeds: tuple[int, ...] | None = (0,) if request.quick else None
+        if request.seeds:
+            if not all(part.isdecimal() for part in request.seeds):
+                received = ",".join(request.seeds)
+                raise InterbasisError(
+                    f"expected comma-separated whole numbers as seeds, received {received!r}"
+                )
+            seeds = tuple(dict.fromkeys(map(int, request.seeds)))
         return cls(
             task=task, request=request, bases=bases, seeds=seeds, settings=settings,
             data=None if task == "modadd" else request.data or "cifar10",
@@ -182,10 +189,6 @@ class Plan(Record):
     @property
     def out(self) -> Path:
         return self.request.out
-
-    @property
-    def quick(self) -> bool:
-        return self.request.quick
 
     @property
     def command(self) -> str:
@@ -200,13 +203,3 @@ class Plan(Record):
             else:
                 parts += [option, ",".join(value) if isinstance(value, tuple) else str(value)]
         return shlex.join([*parts, "--out", str(self.out)])
-
-
-def _seeds(given: tuple[str, ...] | None) -> tuple[int, ...] | None:
-    if given is None:
-        return None
-    if not given or not all(part.isdecimal() for part in given):
-        raise InterbasisError(
-            f"expected comma-separated whole numbers as seeds, received {','.join(given)!r}"
-        )
-    return tuple(dict.fromkeys(map(int, given)))

@@ -79,7 +79,7 @@ def _collect(task: Task[J]) -> Reproduction[J]:
         date=datetime.now(UTC).strftime("%-d %B %Y"),
         command=plan.command,
         out=str(plan.out),
-        quick=plan.quick,
+        quick=plan.request.quick,
         bases=plan.bases,
         jobs=jobs,
         missing=tuple(

@@ -6,10 +6,11 @@ import torch
 import interbasis
 from interbasis_studies.known import fit, plant_transformer, score
 from interbasis_studies.known.planted import Draws
-from interbasis_studies.known.transformers import POSITIONS, TOKENS, transformer_program
+from interbasis_studies.known.programs import transformer_program
 from interbasis_studies.known.truth import KnownNetwork
 
 PROGRAM = transformer_program(Draws(1))
+TOKENS, POSITIONS = PROGRAM.sizes["token"], PROGRAM.sizes["position"]
 
 
 @pytest.fixture(scope="module")
