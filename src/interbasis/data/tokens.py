@@ -88,13 +88,9 @@ def _write_stream(place: Path, documents: Iterable[np.ndarray]) -> None:
                     ends.append(ends[-1] + len(document))
                     file.write(np.ascontiguousarray(document, np.uint32).data)
 
-    try:
+    remedy = "set INTERBASIS_CACHE to a folder with room"
+    with Explained(f"could not write tokens to {place}", OSError, remedy=remedy):
         place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InterbasisError(
-            f"could not write tokens to {place} ({error.strerror or error}); set INTERBASIS_CACHE to a "
-            "folder with room"
-        ) from error
     write_atomically(place / "tokens.uint32", write)
     starts = np.array(ends[:-1], np.int64)
     write_atomically(place / "starts.npy", lambda path: np.save(path, starts))
