@@ -57,9 +57,10 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     A folder, because safetensors makes temporary files of its own beside the one it is told to write: killed
     at any moment, what is left has a name that says what it is, and the next write beside it removes it.
     """
-    remedy = "what was there before is untouched; free some space or choose another folder"
-    # safetensors has an error of its own for a full disk
-    with Explained(f"could not write {path}", OSError, SafetensorError, remedy=remedy):
+    with Explained(
+        f"could not write {path}", OSError, SafetensorError,  # safetensors has its own for a full disk
+        remedy="what was there before is untouched; free some space or choose another folder",
+    ):  # fmt: skip
         _clear_abandoned(path.parent)
         prefix = f".{path.name}.{host()}-{os.getpid()}-"
         place = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=path.parent))

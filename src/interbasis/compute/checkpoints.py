@@ -232,8 +232,10 @@ class Checkpoints:
         assert self.folder is not None
         if self.unfinished:
             return
-        remedy = "choose a folder that can be written to"
-        with Explained(f"could not keep unfinished work in {self.folder}", OSError, remedy=remedy):
+        with Explained(
+            f"could not keep unfinished work in {self.folder}", OSError,
+            remedy="choose a folder that can be written to",
+        ):  # fmt: skip
             self.folder.mkdir(parents=True, exist_ok=True)
             for left_over in self.folder.iterdir():  # without settings they belong to nothing
                 remove(left_over)

@@ -46,8 +46,7 @@ def fetch(remote: Remote) -> Path:
         )
     partial = place.with_name(place.name + ".part")
     problem = ""
-    remedy = "set INTERBASIS_CACHE to another folder"
-    with Explained(f"could not write {partial}", OSError, remedy=remedy):
+    with Explained(f"could not write {partial}", OSError, remedy="set INTERBASIS_CACHE to another folder"):
         place.parent.mkdir(parents=True, exist_ok=True)
         for home in remote.homes:
             try:

@@ -88,8 +88,9 @@ def _write_stream(place: Path, documents: Iterable[np.ndarray]) -> None:
                     ends.append(ends[-1] + len(document))
                     file.write(np.ascontiguousarray(document, np.uint32).data)
 
-    remedy = "set INTERBASIS_CACHE to a folder with room"
-    with Explained(f"could not write tokens to {place}", OSError, remedy=remedy):
+    with Explained(
+        f"could not write tokens to {place}", OSError, remedy="set INTERBASIS_CACHE to a folder with room"
+    ):
         place.mkdir(parents=True, exist_ok=True)
     write_atomically(place / "tokens.uint32", write)
     starts = np.array(ends[:-1], np.int64)

@@ -19,8 +19,9 @@ def read_result(path: Path) -> BenchResult:
     Raises:
         InterbasisError: There is no such file, or it holds something else.
     """
-    problem = f"expected a result of interbasis bench at {path}"
-    with Explained(problem, OSError, remedy="run interbasis bench first"):
+    with Explained(
+        f"expected a result of interbasis bench at {path}", OSError, remedy="run interbasis bench first"
+    ):
         text = path.read_text(encoding="utf-8")
     try:
         result = BenchResult.model_validate_json(text)

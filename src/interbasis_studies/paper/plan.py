@@ -176,9 +176,8 @@ class Plan(Record):
         seeds: tuple[int, ...] | None = (0,) if request.quick else None
         if request.seeds:
             if not all(part.isdecimal() for part in request.seeds):
-                received = ",".join(request.seeds)
                 raise InterbasisError(
-                    f"expected comma-separated whole numbers as seeds, received {received!r}"
+                    f"expected comma-separated whole numbers as seeds, received {','.join(request.seeds)!r}"
                 )
             seeds = tuple(dict.fromkeys(map(int, request.seeds)))
         return cls(

@@ -48,9 +48,10 @@ class TrainingState:
         """Load the state of an interrupted run and give its counters; those given where there is none."""
         if not self.path.exists():
             return counters
-        kinds = (SafetensorError, OSError, KeyError, TypeError, RuntimeError)
-        problem = f"{self.path} is not a readable training state"
-        with Explained(problem, *kinds, remedy="delete it to start again"), torch.no_grad():
+        with Explained(
+            f"{self.path} is not a readable training state", SafetensorError, OSError, KeyError, TypeError,
+            RuntimeError, remedy="delete it to start again",
+        ), torch.no_grad():  # fmt: skip
             with safe_open(self.path, "pt") as file:
                 metadata = file.metadata()
                 stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
