@@ -93,7 +93,7 @@ class SavedFigure(Record):
     """Relative to the folder of the page."""
 
 
-class MeasuredSection(Record):
+class NamedSection(Record):
     """What was measured of the section between two node layers."""
 
     source: str
@@ -104,7 +104,7 @@ class MeasuredSection(Record):
         return f"{self.source} → {self.target}"
 
 
-class ComparedEdges(MeasuredSection):
+class ComparedEdges(NamedSection):
     """Edges required of one section in LIB and in PCA, on the same draws of the test windows."""
 
     lib: int

@@ -74,9 +74,9 @@ def test_an_interrupted_benchmark_resumes(tmp_path: Path, monkeypatch: pytest.Mo
         return {f"phases/{name}/edges": Measure(value=float(len(calls)))}
 
     monkeypatch.setattr(run, "QUICK", {"one": TINY, "other": TURNED})
-    monkeypatch.setattr(run, "phase_ratios", part)
-    monkeypatch.setattr(run, "autograd_ratios", lambda *a: {})
-    monkeypatch.setattr(run, "rotary_ratios", lambda *a: {})
+    monkeypatch.setattr(measures, "phase_ratios", part)
+    monkeypatch.setattr(measures, "autograd_ratios", lambda *a: {})
+    monkeypatch.setattr(measures, "rotary_ratios", lambda *a: {})
     monkeypatch.setattr(run, "peak_memory", lambda shape: 1)
     with pytest.raises(KeyboardInterrupt):
         run.run(tmp_path, quick=True, scaling=False)

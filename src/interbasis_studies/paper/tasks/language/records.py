@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from interbasis.analysis.stored_results import Result
 from interbasis.analysis.summary import LayerSummary
 from interbasis.base.records import Dtype, Record
-from interbasis_studies.paper.records import JobResult, MeasuredSection
+from interbasis_studies.paper.records import JobResult, NamedSection
 
 Kind = Literal["attention", "MLP", "norm in", "norm out", "other"]
 """Kinds of sections; norm in computes the variance, norm out divides by it."""
@@ -59,7 +59,7 @@ class MeasuredLayer(Record):
     """Shares of the first features' variance that position explains."""
 
 
-class NormEdges(MeasuredSection):
+class NormEdges(NamedSection):
     """Whether a layer norm's edges are 1-to-1, and what the variance hears and tells."""
 
     own: float
@@ -74,7 +74,7 @@ class NormEdges(MeasuredSection):
     """Share of the outputs that the variance reaches."""
 
 
-class Reach(MeasuredSection):
+class Reach(NamedSection):
     """Shares of an attention's outputs to which inputs have needed edges."""
 
     first: tuple[float, ...]
