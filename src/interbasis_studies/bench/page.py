@@ -59,12 +59,11 @@ def _lines(result: BenchResult, comparison: BenchComparison | None) -> list[str]
         lines.append(f"| {size} | {sizes} | {' | '.join(f'{e:.2f}' for e in sweep.exponents.values())} |")
     lines += ["", "![Times against sizes](bench-sweeps.svg)", "", "## Peak memory of a build", ""]
     lines += [f"- {name}: {format_bytes(peak)}" for name, peak in result.peak_bytes.items()]
-    if result.scaling is not None:
-        s = result.scaling
-        lines += ["", "## Two processes beside one", ""]
-        lines += [
+    if s := result.scaling:
+        sentence = (
             f"{s.one:.1f} s on the wall by one process, {s.two:.1f} s by two: {s.speedup:.2f} times as fast."
-        ]
+        )
+        lines += ["", "## Two processes beside one", "", sentence]
     return lines
 
 

@@ -97,8 +97,10 @@ def train(
 def _modadd(request: TrainRequest, path: Path, line: "_Line") -> None:
     from interbasis_studies.training.modadd import Recipe, train
 
-    given = {"steps": request.steps, "p": request.modulus, "fraction": request.fraction}
-    recipe = Recipe(seed=request.seed, **{name: value for name, value in given.items() if value})
+    recipe = Recipe(
+        request.seed, request.modulus or Recipe.p, fraction=request.fraction or Recipe.fraction,
+        steps=request.steps or Recipe.steps,
+    )  # fmt: skip
     advance = lambda step, loss, accuracy: line(step, recipe.steps, loss, accuracy)  # noqa: E731
     train(recipe, path, advance, request.keep_every)
 
@@ -112,11 +114,12 @@ def _images(task: str, request: TrainRequest, path: Path, line: "_Line") -> None
     if not spec.startswith("cifar10"):
         raise InterbasisError(f"train {task} takes images as cifar10 or cifar10:PATH, not {spec!r}")
     data = open_data(spec, "train"), open_data(spec, "test")
-    given = {"epochs": request.epochs} if request.epochs else {}
     if task == "cifar10":
-        cifar10.train(cifar10.Cifar10Recipe(seed=request.seed, **given), data, path, line)
+        mlp = cifar10.Cifar10Recipe(request.seed, epochs=request.epochs or cifar10.Cifar10Recipe.epochs)
+        cifar10.train(mlp, data, path, line)
     else:
-        cifar10_conv.train(cifar10_conv.ConvRecipe(seed=request.seed, **given), data, path, line)
+        conv = cifar10_conv.ConvRecipe(request.seed, epochs=request.epochs or cifar10_conv.ConvRecipe.epochs)
+        cifar10_conv.train(conv, data, path, line)
 
 
 @contextmanager

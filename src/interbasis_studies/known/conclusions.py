@@ -27,7 +27,7 @@ def judged_by(board: Scoreboard, axis: str) -> str:
 def row_conclusion(board: Scoreboard, axis: str, value: str) -> str:
     """Sentences about the bases that find the parts at one value of an axis, and about LIB."""
     name = judged_by(board, axis)
-    fitted = {
+    fitted: dict[ScoredBasis, Estimate] = {
         basis: estimate
         for basis in board.bases
         if basis != "ceiling" and (estimate := board.estimate(axis, value, basis, name))

@@ -23,7 +23,12 @@ def write(r: Reproduction[J], task: Task[J]) -> str:
     for k, part in enumerate(parts):  # below its tables the figures that belong to it
         shown = [figure for figure in r.figures if part.startswith(f"## {figure.section}\n")]
         parts[k] = "\n\n".join([part, *map(_figure, shown)])
-    parts += [*_other_figures(parts, r.figures), _times(r), LIMITS]
+    tables = "\n\n".join(parts)
+    rest = [figure for figure in r.figures if f"]({figure.file})" not in tables]
+    for heading in dict.fromkeys(figure.section for figure in rest):  # sections that have no tables
+        figures = [_figure(figure) for figure in rest if figure.section == heading]
+        parts.append("\n\n".join([f"## {heading}", *figures]))
+    parts += [_times(r), LIMITS]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -66,16 +71,6 @@ def _verdicts(r: Reproduction[J]) -> str:
         + "\n\nWhat decides:\n\n"
         + markdown_table(("claim", "reproduced where"), [(v.claim, v.rule) for v in r.verdicts])
     )
-
-
-def _other_figures(parts: Sequence[str], figures: Sequence[SavedFigure]) -> list[str]:
-    """Figures of sections that have no tables, each section under its heading."""
-    shown = "\n\n".join(parts)
-    rest = [figure for figure in figures if f"]({figure.file})" not in shown]
-    return [
-        "\n\n".join([f"## {heading}", *(_figure(figure) for figure in rest if figure.section == heading)])
-        for heading in dict.fromkeys(figure.section for figure in rest)
-    ]
 
 
 def _figure(figure: SavedFigure) -> str:
