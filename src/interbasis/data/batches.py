@@ -89,9 +89,12 @@ class Batches:
         """The first ``count`` samples."""
         return self.part(0, 0, count)
 
-    def drawn(self, count: int, seed: int) -> "Batches":
-        """Samples drawn at random, in memory and in the order drawn: the same first ones for every count."""
-        drawn = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:count]
+    def drawn(self, count: int, seed: int, chosen: slice = slice(None)) -> "Batches":
+        """Samples drawn at random, in memory and in the order drawn: the same first ones for every count.
+
+        ``chosen`` takes some of those drawn, such as every second one.
+        """
+        drawn = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:count][chosen]
         if isinstance(self._batches, DataLoader):  # read once
             found = {
                 place: inputs[k : k + 1]
