@@ -25,15 +25,15 @@ from interbasis.analysis.modules.modules import Modules, find_modules
 from interbasis.base.records import Basis
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
-from interbasis_studies.known import TwoTaskRecipe, TwoTasks, score_two_tasks, train_two_tasks
-from interbasis_studies.known.learnt import edge_counts, halves, network_answers, shared
 from interbasis_studies.known.modular_addition import (
     ModularAdditionSpec,
     score_modular_addition,
     train_modular_addition,
     with_frequencies,
 )
-from interbasis_studies.known.two_task_transformer import TwoTaskTransformerRecipe, train_two_task_transformer
+from learnt_measures import edge_counts, halves, network_answers, shared
+from two_task_transformer import TwoTaskTransformerRecipe, train_two_task_transformer
+from two_tasks import TwoTaskRecipe, TwoTasks, score_two_tasks, train_two_tasks
 
 TOLERANCE = 0.01
 SMALL_ATTACK = Attack(steps=8, starts=2, samples=64)

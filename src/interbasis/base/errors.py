@@ -46,8 +46,9 @@ class Explained:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of somebody else's message, or the name of its class where it is empty."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].strip().rstrip(".")
+    """Return the system's reason or the first line of somebody else's message, else the name of its class."""
+    text = getattr(error, "strerror", None) or error
+    return (str(text).strip().splitlines() or [type(error).__name__])[0].strip().rstrip(".")
 
 
 def first_problem(error: "ValidationError") -> str:

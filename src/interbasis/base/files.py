@@ -16,7 +16,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.base.messages import logger
 
 
@@ -57,29 +57,25 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     A folder, because safetensors makes temporary files of its own beside the one it is told to write: killed
     at any moment, what is left has a name that says what it is, and the next write beside it removes it.
     """
-    place: Path | None = None
-    try:
+    with Explained(
+        f"could not write {path}", OSError, SafetensorError,  # safetensors has its own for a full disk
+        remedy="what was there before is untouched; free some space or choose another folder",
+    ):  # fmt: skip
         _clear_abandoned(path.parent)
         prefix = f".{path.name}.{host()}-{os.getpid()}-"
         place = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=path.parent))
         _places.add(place)
-        temporary = place / path.name
-        temporary.touch()
-        mode = temporary.stat().st_mode  # as the umask leaves it; safetensors would make a file of its own
-        write(temporary)
-        temporary.chmod(stat.S_IMODE(mode))
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        logger.debug(f"wrote {path} ({path.stat().st_size:,} bytes)")
-    except (OSError, SafetensorError) as error:  # safetensors has an error of its own for a full disk
-        reason = getattr(error, "strerror", None) or error
-        raise InterbasisError(
-            f"could not write {path} ({reason}); what was there before is untouched; "
-            "free some space or choose another folder"
-        ) from error
-    finally:
-        if place is not None:
+        try:
+            temporary = place / path.name
+            temporary.touch()
+            mode = temporary.stat().st_mode  # the umask's; safetensors would make a file of its own
+            write(temporary)
+            temporary.chmod(stat.S_IMODE(mode))
+            with open(temporary, "rb+") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            logger.debug(f"wrote {path} ({path.stat().st_size:,} bytes)")
+        finally:
             remove(place)
             _places.discard(place)
 
@@ -156,11 +152,8 @@ def check_writable(folder: Path) -> None:
 
 def make_folder(folder: Path) -> None:
     """A folder and those above it, where they are not there yet."""
-    try:
+    with Explained(f"could not make the folder {folder}", OSError, remedy="choose another one"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = error.strerror or error
-        raise InterbasisError(f"could not make the folder {folder} ({reason}); choose another one") from error
 
 
 def write_text_atomically(path: Path, text: str) -> None:

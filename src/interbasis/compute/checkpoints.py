@@ -42,13 +42,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from interbasis.base.errors import Explained, InterbasisError
-from interbasis.base.files import (
-    clear_left_over,
-    inside,
-    remove,
-    write_atomically,
-    write_text_atomically,
-)
+from interbasis.base.files import clear_left_over, inside, remove, write_atomically, write_text_atomically
 from interbasis.base.messages import logger
 from interbasis.base.tensor_file import Entry, tensor_digest, write_tensors
 from interbasis.base.version import VERSION
@@ -238,15 +232,13 @@ class Checkpoints:
         assert self.folder is not None
         if self.unfinished:
             return
-        try:
+        with Explained(
+            f"could not keep unfinished work in {self.folder}", OSError,
+            remedy="choose a folder that can be written to",
+        ):  # fmt: skip
             self.folder.mkdir(parents=True, exist_ok=True)
             for left_over in self.folder.iterdir():  # without settings they belong to nothing
                 remove(left_over)
-        except OSError as error:
-            raise InterbasisError(
-                f"could not keep unfinished work in {self.folder} ({error.strerror or error}); choose a "
-                "folder that can be written to"
-            ) from error
         write_text_atomically(self.folder / "settings.json", json.dumps(self._settings, indent=1) + "\n")
 
     def _begun_with(self) -> dict[str, Any]:
@@ -277,11 +269,7 @@ def environment() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Return the versions of the software that a result was made with."""
-    return {
-        "interbasis": VERSION,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
+    return {"interbasis": VERSION, "torch": torch.__version__, "python": platform.python_version()}
 
 
 def first_change(

@@ -6,7 +6,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.base.files import file_sha256
 from interbasis.base.progress import progress_bar
 
@@ -46,7 +46,7 @@ def fetch(remote: Remote) -> Path:
         )
     partial = place.with_name(place.name + ".part")
     problem = ""
-    try:
+    with Explained(f"could not write {partial}", OSError, remedy="set INTERBASIS_CACHE to another folder"):
         place.parent.mkdir(parents=True, exist_ok=True)
         for home in remote.homes:
             try:
@@ -55,10 +55,6 @@ def fetch(remote: Remote) -> Path:
                 break
             except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
                 problem = problem or str(getattr(error, "reason", error))
-    except OSError as error:
-        raise InterbasisError(
-            f"could not write {partial} ({error.strerror or error}); set INTERBASIS_CACHE to another folder"
-        ) from error
     if problem:
         raise InterbasisError(
             f"could not fetch {remote.name} from {remote.homes[0]} ({problem}); download it on "

@@ -88,13 +88,10 @@ def _write_stream(place: Path, documents: Iterable[np.ndarray]) -> None:
                     ends.append(ends[-1] + len(document))
                     file.write(np.ascontiguousarray(document, np.uint32).data)
 
-    try:
+    with Explained(
+        f"could not write tokens to {place}", OSError, remedy="set INTERBASIS_CACHE to a folder with room"
+    ):
         place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InterbasisError(
-            f"could not write tokens to {place} ({error.strerror or error}); set INTERBASIS_CACHE to a "
-            "folder with room"
-        ) from error
     write_atomically(place / "tokens.uint32", write)
     starts = np.array(ends[:-1], np.int64)
     write_atomically(place / "starts.npy", lambda path: np.save(path, starts))

@@ -120,12 +120,7 @@ class Pilot(Record):
             settings |= edges.settings | {"edge_samples": (count,) if edges.variance else None}
             seconds += edges.cost(count)
             expected = edges.error(count, self.edge_samples)
-        return Choice(
-            settings=settings,
-            seconds=seconds,
-            jacobian_error=jacobian_error,
-            edge_error=expected,
-        )
+        return Choice(settings=settings, seconds=seconds, jacobian_error=jacobian_error, edge_error=expected)
 
     def _bases(
         self, error: float, samples: int, statistics_error: float

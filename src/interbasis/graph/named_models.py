@@ -142,7 +142,8 @@ def open_data(
     if family == "modadd" and not path:
         p, fraction = _integer(spec, "p", options.pop("p", None)), options.pop("fraction", str(FRACTION))
         with Explained(f"{spec!r}: could not read fraction as a number", ValueError):
-            whole = _pairs(p or 113, float(fraction), split)
+            pairs = split_pairs(p or 113, float(fraction))[0 if split == "train" else 1]
+        whole = Samples.from_tensors(*pairs, classes=tuple(map(str, range(p or 113))))
     elif family in IMAGES:
         whole = IMAGES[family](path or None, split)
     elif family == "images" and path:
@@ -189,11 +190,6 @@ def _integer(spec: str, name: str, text: str | None) -> int | None:
     if not text.isdecimal() or int(text) < 1:
         raise InterbasisError(f"{spec!r}: {name} is a whole number of at least 1, not {text!r}")
     return int(text)
-
-
-def _pairs(p: int, fraction: float, split: Split) -> Samples:
-    pairs = split_pairs(p, fraction)[0 if split == "train" else 1]
-    return Samples.from_tensors(*pairs, classes=tuple(map(str, range(p))))
 
 
 def hub_options(spec: str, name: str) -> tuple[str, str | None, bool, str | None]:

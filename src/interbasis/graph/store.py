@@ -152,7 +152,7 @@ def load_identified(folder: str | Path, *, in_memory: bool = True) -> tuple[Inte
         InterbasisError: The folder is truncated, foreign, from a newer version, or holds NaN.
     """
     folder = Path(folder)
-    try:
+    with Explained(f"could not read {folder}", OSError):
         header = read_header(folder)
         try:
             tensors = _read_tensors(folder, header, in_memory)
@@ -161,8 +161,6 @@ def load_identified(folder: str | Path, *, in_memory: bool = True) -> tuple[Inte
                 raise
             header = read_header(folder)  # the run was replaced just now
             tensors = _read_tensors(folder, header, in_memory)
-    except OSError as error:
-        raise InterbasisError(f"could not read {folder} ({error.strerror or error})") from error
     try:
         layers = [spec.to_layer(f"layers.{k}.", tensors) for k, spec in enumerate(header.layers)]
         edges = [tensors[f"edges.{k}"] for k in range(header.edges)]
@@ -269,13 +267,11 @@ def check_schema(folder: Path, schema: object) -> None:
 
 def check_is_free(folder: Path) -> None:
     """A folder may be written to if it is new, empty, or an interbasis run."""
-    try:
+    with Explained(f"could not look into {folder}", OSError):
         if folder.exists() and not folder.is_dir():
             raise InterbasisError(f"{folder} is a file; name a folder for the run")
         if not folder.is_dir() or all(map(_may_stay, folder.iterdir())):
             return
-    except OSError as error:
-        raise InterbasisError(f"could not look into {folder} ({error.strerror})") from error
     try:
         read_header(folder)
     except InterbasisError as error:

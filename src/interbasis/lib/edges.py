@@ -116,13 +116,7 @@ def round_name(number: int) -> str:
 class EdgesPass(SumsPass):
     """Σ A² of all sections; every chunk and block but the last holds a whole number of groups."""
 
-    def __init__(
-        self,
-        network: Network,
-        layers: Sequence[LayerBasis],
-        data: Batches,
-        settings: EdgeSettings,
-    ):
+    def __init__(self, network: Network, layers: Sequence[LayerBasis], data: Batches, settings: EdgeSettings):
         self.network, self.layers, self.settings = network, layers, settings
         self.begin_round(0)
         if settings.sources is not None:

@@ -186,8 +186,9 @@ class Section(LayerMap):
 
     def pull_back(self, f: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:  # [n, d_in], [n, k, d_out]
         """g ↦ (P + B N̄ A)ᵀ g token by token, [n, k, d_in], where positions do not mix."""
-        inner = self.core.pull_back(self.read_outs(f[:, None])[:, 0], self._pull_write(cotangents), rule)
-        return self._pull_skip(cotangents) + self._pull_read(inner)
+        pull_skip, pull_read, pull_write = self._pulls
+        inner = self.core.pull_back(self.read_outs(f[:, None])[:, 0], pull_write(cotangents), rule)
+        return pull_skip(cotangents) + pull_read(inner)
 
     def soft_skip(self, f: Tensor, mask: Tensor) -> Tensor:  # [n, T, d_in], [n, d_out, d_in] -> [n, S, d_out]
         """P f with a real number for every entry of P and sample."""
@@ -208,16 +209,9 @@ class Section(LayerMap):
         return self._apply_skip(tangents) + self._apply_write(inner)
 
     @cached_property
-    def _pull_skip(self) -> Callable[[Tensor], Tensor]:
-        return transposed_applier(self.skip)
-
-    @cached_property
-    def _pull_read(self) -> Callable[[Tensor], Tensor]:
-        return transposed_applier(self.read)
-
-    @cached_property
-    def _pull_write(self) -> Callable[[Tensor], Tensor]:
-        return transposed_applier(self.write)
+    def _pulls(self) -> list[Callable[[Tensor], Tensor]]:
+        """Products with the transposes of P, A and B."""
+        return [transposed_applier(matrix) for matrix in (self.skip, self.read, self.write)]
 
     @cached_property
     def copies(self) -> tuple[Tensor, Tensor]:

@@ -52,18 +52,17 @@ def fused(section: Section) -> Section:
 
 
 def signed_output(section: Section, transform: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
-    """(f with gradient, Σ_s φ_s f̂_is) for a batch, [n, r]."""
+    """(f with gradient, Σ_s φ_s f̂_is summed over a batch, [r]); samples do not mix."""
     f = f.detach().requires_grad_()
     features = section(f) @ transform.T  # [n, S, r]
     signs = torch.randint(0, 2, features.shape[:2], generator=torch.Generator().manual_seed(0)).to(f) * 2 - 1
-    return f, (signs[..., None] * features).sum(1)
+    return f, (signs[..., None] * features).sum(1).sum(0)
 
 
 def looped(section: Section, transform: Tensor, f: Tensor) -> Tensor:
     """One backward pass per output feature."""
-    f, output = signed_output(section, transform, f)
+    f, summed = signed_output(section, transform, f)
     total = torch.zeros(f.shape[2], f.shape[2], dtype=f.dtype)
-    summed = output.sum(0)  # samples do not mix
     for i in range(len(summed)):
         (gradient,) = torch.autograd.grad(summed[i], f, retain_graph=True)
         rows = gradient.flatten(0, 1)
@@ -73,9 +72,8 @@ def looped(section: Section, transform: Tensor, f: Tensor) -> Tensor:
 
 def batched(section: Section, transform: Tensor, f: Tensor, at_once: int) -> Tensor:
     """Backward passes vectorised over ``at_once`` output features."""
-    f, output = signed_output(section, transform, f)
+    f, summed = signed_output(section, transform, f)
     total = torch.zeros(f.shape[2], f.shape[2], dtype=f.dtype)
-    summed = output.sum(0)
     for rows_at_once in torch.eye(len(summed), dtype=f.dtype).split(at_once):
         (gradient,) = torch.autograd.grad(summed, f, rows_at_once, retain_graph=True, is_grads_batched=True)
         rows = gradient.flatten(0, 2)

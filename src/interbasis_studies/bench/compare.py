@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from interbasis.base.errors import InterbasisError, first_problem
+from interbasis.base.errors import Explained, InterbasisError, first_problem
 from interbasis_studies.bench.records import VERSION, BenchComparison, BenchResult, RatioChange
 
 TOLERANCE = 0.25
@@ -19,12 +19,12 @@ def read_result(path: Path) -> BenchResult:
     Raises:
         InterbasisError: There is no such file, or it holds something else.
     """
+    with Explained(
+        f"expected a result of interbasis bench at {path}", OSError, remedy="run interbasis bench first"
+    ):
+        text = path.read_text(encoding="utf-8")
     try:
-        result = BenchResult.model_validate_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InterbasisError(
-            f"expected a result of interbasis bench at {path} ({error.strerror}); run interbasis bench first"
-        ) from error
+        result = BenchResult.model_validate_json(text)
     except ValidationError as error:
         raise InterbasisError(
             f"{path} is not a result of interbasis bench: {first_problem(error)}; run it again"

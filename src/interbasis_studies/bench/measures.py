@@ -5,8 +5,9 @@ Each function on a shape returns ratios by name.
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ from interbasis.numerics.linalg import haar_rotation
 from interbasis.numerics.random_signs import Sources
 from interbasis.run.build import build
 from interbasis_studies.bench.autograd import batched, fused, looped, looped_edges
-from interbasis_studies.bench.records import Measure
+from interbasis_studies.bench.records import Measure, Sweep
 from interbasis_studies.bench.shapes import Shape
 
 ROWS = 8
@@ -35,6 +36,16 @@ ERROR, ERROR_TOKENS = 0.05, 50_000
 FORWARD_TOKENS = 8192
 """Tokens that the forward pass of such a build is timed on."""
 Ratios = dict[str, Measure]
+SMALL = Shape(64, 256, 4, positions=64, samples=16)
+LARGE = Shape(256, 1024, 4, positions=128, samples=16)
+FACTORS = {
+    "tokens": (1, 2, 4), "width": (1, 2, 3), "context": (1, 2, 4), "heads": (1, 2, 4), "depth": (1, 2, 3)
+}  # fmt: skip
+FIELDS = {
+    "tokens": ("samples",), "width": ("width", "hidden"), "context": ("positions",), "heads": ("heads",),
+    "depth": ("blocks",),
+}  # fmt: skip
+"""Fields of a shape that grow with a size."""
 
 
 def processor_time(work: Callable[[], object], repeat: int = 3) -> Measure:
@@ -64,16 +75,19 @@ def forward_time(network: Network, tokens: Tensor, repeat: int = 3) -> Measure:
         return processor_time(lambda: network.activations(tokens)[-1], repeat)
 
 
+def build_times(network: Network, tokens: Tensor) -> dict[str, float]:
+    """Processor seconds of a build with signed sums for edges, by phase."""
+    graph = build(network, tokens, edge_group="positions", edge_sources=1, progress=False).graph
+    return {phase: graph.provenance.processor_timings.get(phase, 0.0) for phase in PHASES}
+
+
 def phase_ratios(name: str, shape: Shape, repeat: int) -> Ratios:
     """Every phase of a build in forward passes, and what norms and MLPs alone take of them."""
     network, tokens = shape.network(), shape.data()
     forward = forward_time(network, tokens)
-    times: dict[str, list[float]] = {phase: [] for phase in PHASES}
-    for _ in range(repeat):
-        graph = build(network, tokens, edge_group="positions", edge_sources=1, progress=False).graph
-        for phase in PHASES:
-            times[phase].append(graph.provenance.processor_timings.get(phase, 0.0))
-    ratios = {f"phases/{name}/{phase}": ratio(least_time(runs), forward) for phase, runs in times.items()}
+    builds = [build_times(network, tokens) for _ in range(repeat)]
+    times = {phase: least_time([build[phase] for build in builds]) for phase in PHASES}
+    ratios = {f"phases/{name}/{phase}": ratio(least, forward) for phase, least in times.items()}
     # the pass over the data that bases of norms and MLPs come from: the forward pass is in it
     wanted = Wanted(grams=False)
     statistics_time = processor_time(lambda: collect(network, Batches(tokens), wanted), 3)
@@ -115,32 +129,28 @@ def autograd_ratios(name: str, shape: Shape, repeat: int) -> Ratios:
     ratios: Ratios = {}
     for kind, section, f in _sections(shape.network(), shape.data()):
         transform = haar_rotation(section.target.width, (0, 1))
-        few, scale = transform[:ROWS].float(), section.target.width / ROWS
-        with torch.no_grad():
-            ours = processor_time(lambda: _basis(section, transform, f), repeat)  # noqa: B023
-        sample = f[:1]
-        backward = {
-            "looped": processor_time(lambda: looped(fused(section), few, sample), repeat),  # noqa: B023
-            "batched": processor_time(lambda: batched(section, few, sample, 4), repeat),  # noqa: B023
-        }
-        for way, took in backward.items():
-            ratios[f"autograd/{name}/{kind} basis, {way}"] = ratio(took, ours, scale * len(f))
         back = haar_rotation(section.source.width, (0, 2)).float()
-        here = section.in_basis(back.T, transform.float())
-        with torch.no_grad():
-            ours = processor_time(lambda: _edges(here, back, f), repeat)  # noqa: B023
-        single = section.in_basis(back.T, few)
-        features = sample @ back.T
-        took = processor_time(lambda: looped_edges(fused(single), features), repeat)  # noqa: B023
-        ratios[f"autograd/{name}/{kind} edges, looped"] = ratio(took, ours, scale * len(f))
+        few, sample, features = transform[:ROWS].float(), f[:1], f[:1] @ back.T
+        here, single = section.in_basis(back.T, transform.float()), section.in_basis(back.T, few)
+        closed = [
+            ("basis", partial(_basis, section, transform, f)),
+            ("edges", partial(_edges, here, back, f)),
+        ]
+        backward = {
+            "basis, looped": partial(looped, fused(section), few, sample),
+            "basis, batched": partial(batched, section, few, sample, 4),
+            "edges, looped": partial(looped_edges, fused(single), features),
+        }
         if kind == "attention" and f.shape[1] > POSITIONS:
+            sampled = f"edges from {POSITIONS} positions"
             positions = torch.linspace(0, f.shape[1] - 1, POSITIONS).long()
-            with torch.no_grad():
-                ours = processor_time(lambda: _edges(here, back, f, POSITIONS), repeat)  # noqa: B023
-            took = processor_time(lambda: looped_edges(fused(single), features, positions), repeat)  # noqa: B023
-            ratios[f"autograd/{name}/attention edges from {POSITIONS} positions, looped"] = ratio(
-                took, ours, scale * len(f)
-            )
+            closed.append((sampled, partial(_edges, here, back, f, POSITIONS)))
+            backward[f"{sampled}, looped"] = partial(looped_edges, fused(single), features, positions)
+        with torch.no_grad():
+            ours = {what: processor_time(work, repeat) for what, work in closed}
+        for what, work in backward.items():
+            took, scale = processor_time(work, repeat), len(f) * section.target.width / ROWS
+            ratios[f"autograd/{name}/{kind} {what}"] = ratio(took, ours[what.rpartition(", ")[0]], scale)
     return ratios
 
 
@@ -209,3 +219,33 @@ def _block_times(shape: Shape, repeat: int) -> dict[str, Measure]:
         spread = max(measure.spread for measure in measures)
         took[name] = Measure(value=sum(measure.value for measure in measures), spread=spread)
     return took
+
+
+def grown(shape: Shape, size: str, factor: int) -> tuple[int, Shape]:
+    """The size, and the shape in which it is ``factor`` times as large."""
+    larger = replace(shape, **{field: factor * getattr(shape, field) for field in FIELDS[size]})
+    if size == "context":
+        larger = replace(larger, samples=max(1, shape.samples // factor))
+    return larger.tokens if size == "tokens" else getattr(larger, FIELDS[size][0]), larger
+
+
+def sweep(shape: Shape, size: str) -> Sweep:
+    """Builds with one size growing; the number of tokens stays while the context grows."""
+    sizes: list[int] = []
+    builds: list[dict[str, float]] = []
+    for factor in FACTORS[size]:
+        value, larger = grown(shape, size, factor)
+        network, tokens = larger.network(), larger.data()
+        sizes.append(value)
+        forward = {"forward": forward_time(network, tokens).value}
+        builds.append(forward | build_times(network, tokens))
+    seconds = {phase: tuple(build[phase] for build in builds) for phase in builds[0]}
+    exponents = {phase: exponent(sizes, times) for phase, times in seconds.items()}
+    return Sweep(sizes=tuple(sizes), seconds=seconds, exponents=exponents)
+
+
+def exponent(sizes: list[int], seconds: Sequence[float]) -> float:
+    """The slope of the straight line through the logarithms, by least squares."""
+    x, y = (torch.tensor(v, dtype=torch.float64).clamp_min(1e-9).log() for v in (sizes, seconds))
+    x, y = x - x.mean(), y - y.mean()
+    return float((x @ y) / (x @ x))

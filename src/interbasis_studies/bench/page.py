@@ -8,7 +8,7 @@ from interbasis.base.files import write_text_atomically
 from interbasis.base.memory import format_bytes
 from interbasis.show.figures.saving import save
 from interbasis.show.figures.style import COLOURS, DASHES, MARKERS, WIDTH, styled
-from interbasis_studies.bench.records import BenchComparison, BenchResult, Measure, Sweep
+from interbasis_studies.bench.records import BenchComparison, BenchResult
 
 TITLES = {
     "phases": "Phases in forward passes",
@@ -35,13 +35,21 @@ def _lines(result: BenchResult, comparison: BenchComparison | None) -> list[str]
         f"thread(s), load {machine.load:.1f} at the end; {form}. Ratios of processor time in one process; "
         "± is the median of the runs over the least.",
     ]  # fmt: skip
-    if comparison is not None:
-        lines += ["", *_compared(comparison)]
+    if comparison is not None and not comparison.changes:
+        lines += ["", f"Against the baseline: {comparison.compared} ratios, none changed beyond noise."]
+    elif comparison is not None:
+        count = len(comparison.changes)
+        lines += ["", f"Against the baseline, {count} of {comparison.compared} ratios changed:", ""]
+        for change in comparison.changes:
+            word = "slower" if change.slower else "faster"
+            lines.append(f"- **{word}**: {change.name}, {change.before:.3g} → {change.now:.3g}")
     for kind, title in TITLES.items():
         rows = {n: m for n, m in result.ratios.items() if n.startswith(f"{kind}/")}
         if rows:
             lines += ["", f"## {title}", "", "| | | ratio |", "|---|---|---:|"]
-            lines += [_row(name, measure) for name, measure in rows.items()]
+            for name, measure in rows.items():
+                _, shape, what = name.split("/", 2)
+                lines.append(f"| {shape} | {what} | {measure.value:.3g} ± {100 * measure.spread:.0f} % |")
     about = "Slopes in logarithms while one size grows, and the times they come from."
     lines += ["", "## Exponents", "", about, ""]
     phases = next(iter(result.sweeps.values())).exponents if result.sweeps else {}
@@ -51,27 +59,11 @@ def _lines(result: BenchResult, comparison: BenchComparison | None) -> list[str]
         lines.append(f"| {size} | {sizes} | {' | '.join(f'{e:.2f}' for e in sweep.exponents.values())} |")
     lines += ["", "![Times against sizes](bench-sweeps.svg)", "", "## Peak memory of a build", ""]
     lines += [f"- {name}: {format_bytes(peak)}" for name, peak in result.peak_bytes.items()]
-    if result.scaling is not None:
-        s = result.scaling
-        lines += ["", "## Two processes beside one", ""]
-        lines += [
+    if s := result.scaling:
+        sentence = (
             f"{s.one:.1f} s on the wall by one process, {s.two:.1f} s by two: {s.speedup:.2f} times as fast."
-        ]
-    return lines
-
-
-def _row(name: str, measure: Measure) -> str:
-    _, shape, what = name.split("/", 2)
-    return f"| {shape} | {what} | {measure.value:.3g} ± {100 * measure.spread:.0f} % |"
-
-
-def _compared(comparison: BenchComparison) -> list[str]:
-    if not comparison.changes:
-        return [f"Against the baseline: {comparison.compared} ratios, none changed beyond noise."]
-    lines = [f"Against the baseline, {len(comparison.changes)} of {comparison.compared} ratios changed:", ""]
-    for change in comparison.changes:
-        word = "slower" if change.slower else "faster"
-        lines.append(f"- **{word}**: {change.name}, {change.before:.3g} → {change.now:.3g}")
+        )
+        lines += ["", "## Two processes beside one", "", sentence]
     return lines
 
 
@@ -81,23 +73,19 @@ def sweeps_figure(result: BenchResult) -> Figure:
     figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
     axes = figure.subplots(2, 3).flatten()
     for axis, (size, sweep) in zip(axes, result.sweeps.items(), strict=False):
-        _draw_sweep(axis, size, sweep)
+        for k, (phase, seconds) in enumerate(sweep.seconds.items()):
+            label = f"{phase} ({sweep.exponents[phase]:.1f})"
+            axis.loglog(
+                sweep.sizes, [max(s, 1e-4) for s in seconds], color=COLOURS[k % len(COLOURS)],
+                marker=MARKERS[k % len(MARKERS)], linestyle=DASHES[k % len(DASHES)], label=label,
+            )  # fmt: skip
+        axis.set_title(size)
+        axis.set_xlabel(size)
+        axis.set_ylabel("processor seconds")
+        axis.set_xticks(sweep.sizes, [f"{value:,}" for value in sweep.sizes])
+        axis.minorticks_off()
     for axis in axes[len(result.sweeps) :]:
         axis.axis("off")
     handles, labels = axes[0].get_legend_handles_labels()
     axes[-1].legend(handles, [label.split(" ")[0] for label in labels], loc="center")
     return figure
-
-
-def _draw_sweep(axis, size: str, sweep: Sweep) -> None:  # type: ignore[no-untyped-def]
-    for k, (phase, seconds) in enumerate(sweep.seconds.items()):
-        label = f"{phase} ({sweep.exponents[phase]:.1f})"
-        axis.loglog(
-            sweep.sizes, [max(s, 1e-4) for s in seconds], color=COLOURS[k % len(COLOURS)],
-            marker=MARKERS[k % len(MARKERS)], linestyle=DASHES[k % len(DASHES)], label=label,
-        )  # fmt: skip
-    axis.set_title(size)
-    axis.set_xlabel(size)
-    axis.set_ylabel("processor seconds")
-    axis.set_xticks(sweep.sizes, [f"{value:,}" for value in sweep.sizes])
-    axis.minorticks_off()

@@ -12,17 +12,10 @@ import torch
 from interbasis.base.progress import Progress, silent
 from interbasis.base.records import Record
 from interbasis.compute.checkpoints import Checkpoints, State, environment, versions
-from interbasis_studies.bench.measures import (
-    Ratios,
-    autograd_ratios,
-    error_ratios,
-    phase_ratios,
-    rotary_ratios,
-)
+from interbasis_studies.bench import measures
 from interbasis_studies.bench.processes import peak_memory, strong_scaling
 from interbasis_studies.bench.records import BenchMachine, BenchResult, Measure, Scaling, Sweep
 from interbasis_studies.bench.shapes import FULL, QUICK, Shape
-from interbasis_studies.bench.sweeps import FACTORS, LARGE, SMALL, sweep
 
 SCALED = Shape(192, 768, 6, positions=128, samples=64, blocks=2)
 """Shape that two processes build together."""
@@ -48,19 +41,19 @@ def run(folder: Path, *, quick: bool, scaling: bool, progress: Progress = silent
     checkpoints = Checkpoints(folder, "bench", {"quick": quick, **environment()}, restart=True)
     parts: dict[str, Callable[[], Record]] = {}
 
-    def ratios(name: str, work: Callable[[], Ratios]) -> None:
+    def ratios(name: str, work: Callable[[], measures.Ratios]) -> None:
         parts[name] = lambda: RatioPart(ratios=work())
 
     for name, shape in shapes.items():
-        ratios(f"phases {name}", partial(phase_ratios, name, shape, 3 if quick else 1))
-        ratios(f"autograd {name}", partial(autograd_ratios, name, shape, repeat))
+        ratios(f"phases {name}", partial(measures.phase_ratios, name, shape, 3 if quick else 1))
+        ratios(f"autograd {name}", partial(measures.autograd_ratios, name, shape, repeat))
         if not quick:
-            ratios(f"error {name}", partial(error_ratios, name, shape))
+            ratios(f"error {name}", partial(measures.error_ratios, name, shape))
     tokens = 512 if quick else ROTARY_TOKENS
     for width, context in product((192,), (128,)) if quick else product(WIDTHS, CONTEXTS):
-        ratios(f"rotary {width} {context}", partial(rotary_ratios, width, context, tokens, repeat))
-    for size in FACTORS:
-        parts[f"sweep {size}"] = partial(sweep, SMALL if quick else LARGE, size)
+        ratios(f"rotary {width} {context}", partial(measures.rotary_ratios, width, context, tokens, repeat))
+    for size in measures.FACTORS:
+        parts[f"sweep {size}"] = partial(measures.sweep, measures.SMALL if quick else measures.LARGE, size)
     if scaling:
         parts["scaling"] = partial(strong_scaling, SCALED)
     results: dict[str, Record] = {}
@@ -73,7 +66,13 @@ def run(folder: Path, *, quick: bool, scaling: bool, progress: Progress = silent
     progress("benchmark", len(parts) + 1, len(parts) + 1)
     result = BenchResult(
         quick=quick,
-        machine=this_machine(),
+        machine=BenchMachine(
+            processor=platform.processor() or platform.machine(),
+            threads=torch.get_num_threads(),
+            torch=torch.__version__,
+            interbasis=versions()["interbasis"],
+            load=os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
+        ),
         ratios={k: v for r in results.values() if isinstance(r, RatioPart) for k, v in r.ratios.items()},
         sweeps={n.removeprefix("sweep "): r for n, r in results.items() if isinstance(r, Sweep)},
         peak_bytes=peaks,
@@ -85,13 +84,3 @@ def run(folder: Path, *, quick: bool, scaling: bool, progress: Progress = silent
 
 def _measured(work: Callable[[], Record]) -> State:
     return {}, {"record": work().to_json()}
-
-
-def this_machine() -> BenchMachine:
-    return BenchMachine(
-        processor=platform.processor() or platform.machine(),
-        threads=torch.get_num_threads(),
-        torch=torch.__version__,
-        interbasis=versions()["interbasis"],
-        load=os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
-    )

@@ -1,18 +1,12 @@
 """`interbasis reproduce`: the paper's experiments, with a verdict per claim."""
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from interbasis.cli import common
 from interbasis_studies.paper.plan import ReproduceRequest, TaskName
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from interbasis_studies.paper.records import JobResult, Reproduction
 
 
 def reproduce(
@@ -40,7 +34,7 @@ def reproduce(
 
     Example: interbasis reproduce modadd --quick --out reproduced
     """
-    from interbasis.show.tables import print_parts
+    from interbasis.show.tables import ResultTable, print_parts
     from interbasis_studies.paper import runner
     from interbasis_studies.paper.plan import Plan
 
@@ -51,14 +45,8 @@ def reproduce(
     if as_json:
         common.print_text(result.model_dump_json(indent=2, serialize_as_any=True))
         return
-    print_parts(_tables(result))
-
-
-def _tables(result: "Reproduction[JobResult]") -> "Iterable[RenderableType]":
-    from interbasis.show.tables import ResultTable
-
     head = ("claim", "paper", "here", "verdict")
     rows = [(verdict.claim, verdict.paper, verdict.here, verdict.ruling) for verdict in result.verdicts]
+    table = ResultTable.from_cells("Claims of the paper", head, rows, text=head)
     done = len(result.jobs)
-    yield ResultTable.from_cells("Claims of the paper", head, rows, text=head)
-    yield f"{done} of {done + len(result.missing)} runs finished · {result.out}/report.md\n"
+    print_parts([table, f"{done} of {done + len(result.missing)} runs finished · {result.out}/report.md\n"])

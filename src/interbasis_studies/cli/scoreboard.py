@@ -30,12 +30,11 @@ def scoreboard(
 
     Example: interbasis scoreboard --quick --out runs/scoreboard
     """
-    from interbasis_studies.known.page import write_markdown, write_page
+    from interbasis_studies.known.page import write_pages
     from interbasis_studies.known.scoreboard import run
 
     board = run(request or ScoreboardRequest(), out, processes=processes)
-    write_markdown(board, out)
-    page = write_page(board, out)
+    page = write_pages(board, out)
     common.show(board, as_json, lambda board: _tables(board, page))
 
 

@@ -3,9 +3,8 @@
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,6 +13,9 @@ from pydantic import Field, JsonValue
 
 from interbasis.base.records import Record
 from interbasis.cli import common
+
+_Line = Callable[[int, int, float, float], None]
+"""Called as line(step, steps in all, training loss, test accuracy)."""
 
 
 class TrainRequest(Record):
@@ -85,19 +87,20 @@ def train(
         recipe = json.loads(file.metadata()["training"])
     measured = {name: recipe.pop(name) for name in ("test_accuracy", "steps_per_second")}
     result = TrainResult(checkpoint=path, task=task, seed=request.seed, recipe=recipe, **measured)
-    common.show(result, as_json, _lines)
+    sentence = (
+        f"{task}, seed {result.seed}: test accuracy {result.test_accuracy:.2%}, "
+        f"{result.steps_per_second:,.0f} steps per second · saved in {path}"
+    )
+    common.show(result, as_json, lambda _: [sentence])
 
 
 def _modadd(request: TrainRequest, path: Path, line: "_Line") -> None:
     from interbasis_studies.training.modadd import Recipe, train
 
-    recipe = Recipe(seed=request.seed)
-    recipe = replace(
-        recipe,
-        steps=request.steps or recipe.steps,
-        p=request.modulus or recipe.p,
-        fraction=request.fraction or recipe.fraction,
-    )
+    recipe = Recipe(
+        request.seed, request.modulus or Recipe.p, fraction=request.fraction or Recipe.fraction,
+        steps=request.steps or Recipe.steps,
+    )  # fmt: skip
     advance = lambda step, loss, accuracy: line(step, recipe.steps, loss, accuracy)  # noqa: E731
     train(recipe, path, advance, request.keep_every)
 
@@ -112,45 +115,32 @@ def _images(task: str, request: TrainRequest, path: Path, line: "_Line") -> None
         raise InterbasisError(f"train {task} takes images as cifar10 or cifar10:PATH, not {spec!r}")
     data = open_data(spec, "train"), open_data(spec, "test")
     if task == "cifar10":
-        mlp = cifar10.Cifar10Recipe(seed=request.seed)
-        cifar10.train(replace(mlp, epochs=request.epochs or mlp.epochs), data, path, line)
+        mlp = cifar10.Cifar10Recipe(request.seed, epochs=request.epochs or cifar10.Cifar10Recipe.epochs)
+        cifar10.train(mlp, data, path, line)
     else:
-        conv = cifar10_conv.ConvRecipe(seed=request.seed)
-        cifar10_conv.train(replace(conv, epochs=request.epochs or conv.epochs), data, path, line)
+        conv = cifar10_conv.ConvRecipe(request.seed, epochs=request.epochs or cifar10_conv.ConvRecipe.epochs)
+        cifar10_conv.train(conv, data, path, line)
 
 
-class _Line:
+@contextmanager
+def _live_line() -> Iterator[_Line]:
     """The loss as it falls, rewritten in place on a terminal's standard error."""
+    if not sys.stderr.isatty():
+        yield lambda step, steps, loss, accuracy: None
+        return
+    began: list[tuple[float, int]] = []
 
-    def __init__(self, shown: bool):
-        self.shown = shown
-        self.began: tuple[float, int] | None = None
-
-    def __call__(self, step: int, steps: int, loss: float, accuracy: float) -> None:
-        if not self.shown:
-            return
+    def write(step: int, steps: int, loss: float, accuracy: float) -> None:
         now = time.monotonic()
-        start, first = self.began or (now, step)
-        self.began = (start, first)
+        began.append((now, step))
+        start, first = began[0]
         rate = (step - first) / (now - start) if now > start else 0.0
         speed = f" · {rate:,.0f} steps/s · {(steps - step) / rate:,.0f} s at most" if rate else ""
         text = f"step {step:,} of {steps:,} · loss {loss:.3g} · test accuracy {accuracy:.2%}{speed}"
         sys.stderr.write(f"\r\x1b[2K{text}")
         sys.stderr.flush()
 
-
-@contextmanager
-def _live_line() -> Iterator[_Line]:
-    shown = sys.stderr.isatty()
     try:
-        yield _Line(shown)
+        yield write
     finally:
-        if shown:
-            sys.stderr.write("\n")
-
-
-def _lines(result: TrainResult) -> list[str]:
-    return [
-        f"{result.task}, seed {result.seed}: test accuracy {result.test_accuracy:.2%}, "
-        f"{result.steps_per_second:,.0f} steps per second · saved in {result.checkpoint}"
-    ]
+        sys.stderr.write("\n")

@@ -6,54 +6,21 @@ from interbasis.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from interbasis_studies.known.bases import fit as fit
-    from interbasis_studies.known.modular_addition import (
-        ModularAddition as ModularAddition,
-    )
-    from interbasis_studies.known.modular_addition import (
-        ModularAdditionSpec as ModularAdditionSpec,
-    )
-    from interbasis_studies.known.modular_addition import (
-        score_modular_addition as score_modular_addition,
-    )
-    from interbasis_studies.known.modular_addition import (
-        train_modular_addition as train_modular_addition,
-    )
+    from interbasis_studies.known.modular_addition import ModularAddition as ModularAddition
+    from interbasis_studies.known.modular_addition import ModularAdditionSpec as ModularAdditionSpec
+    from interbasis_studies.known.modular_addition import score_modular_addition as score_modular_addition
+    from interbasis_studies.known.modular_addition import train_modular_addition as train_modular_addition
     from interbasis_studies.known.planted import PlantedSpec as PlantedSpec
     from interbasis_studies.known.planted import plant as plant
     from interbasis_studies.known.programs import ProgramSpec as ProgramSpec
     from interbasis_studies.known.programs import plant_program as plant_program
+    from interbasis_studies.known.programs import plant_transformer as plant_transformer
     from interbasis_studies.known.records import RecoveryScores as RecoveryScores
     from interbasis_studies.known.scores import score as score
-    from interbasis_studies.known.superposition import (
-        SuperpositionSpec as SuperpositionSpec,
-    )
-    from interbasis_studies.known.superposition import (
-        plant_superposition as plant_superposition,
-    )
-    from interbasis_studies.known.transformers import plant_transformer as plant_transformer
+    from interbasis_studies.known.superposition import SuperpositionSpec as SuperpositionSpec
+    from interbasis_studies.known.superposition import plant_superposition as plant_superposition
     from interbasis_studies.known.truth import KnownNetwork as KnownNetwork
     from interbasis_studies.known.truth import Truth as Truth
-    from interbasis_studies.known.two_task_transformer import (
-        TwoTaskTransformerRecipe as TwoTaskTransformerRecipe,
-    )
-    from interbasis_studies.known.two_task_transformer import (
-        train_two_task_transformer as train_two_task_transformer,
-    )
-    from interbasis_studies.known.two_tasks import (
-        TwoTaskRecipe as TwoTaskRecipe,
-    )
-    from interbasis_studies.known.two_tasks import (
-        TwoTasks as TwoTasks,
-    )
-    from interbasis_studies.known.two_tasks import (
-        TwoTaskScores as TwoTaskScores,
-    )
-    from interbasis_studies.known.two_tasks import (
-        score_two_tasks as score_two_tasks,
-    )
-    from interbasis_studies.known.two_tasks import (
-        train_two_tasks as train_two_tasks,
-    )
 
 _MODULES = {
     "bases": ("fit",),
@@ -61,14 +28,11 @@ _MODULES = {
         "ModularAddition", "ModularAdditionSpec", "score_modular_addition", "train_modular_addition",
     ),
     "planted": ("PlantedSpec", "plant"),
-    "programs": ("ProgramSpec", "plant_program"),
+    "programs": ("ProgramSpec", "plant_program", "plant_transformer"),
     "records": ("RecoveryScores",),
     "scores": ("score",),
     "superposition": ("SuperpositionSpec", "plant_superposition"),
-    "transformers": ("plant_transformer",),
     "truth": ("KnownNetwork", "Truth"),
-    "two_task_transformer": ("TwoTaskTransformerRecipe", "train_two_task_transformer"),
-    "two_tasks": ("TwoTaskRecipe", "TwoTaskScores", "TwoTasks", "score_two_tasks", "train_two_tasks"),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -1,7 +1,6 @@
 """Every basis of the scoreboard: those of `interbasis.build`, independent components, and the ceiling."""
 
 import warnings
-from collections.abc import Callable
 from typing import get_args
 
 import numpy as np
@@ -38,22 +37,20 @@ def fit(known: KnownNetwork, basis: ScoredBasis, seed: int = 0) -> InteractionGr
     if basis in get_args(Basis):
         name: Basis = basis  # type: ignore[assignment]  # mypy does not narrow by get_args
         return build(known.network, known.inputs, basis=name, seed=seed, exact=True, progress=False).graph
-    graph = build(
-        known.network, known.inputs, basis="lib", seed=seed, exact=True, progress=False, edge_method=None
-    ).graph
-    make: dict[str, Callable[[int, LayerBasis], LayerBasis]] = {
-        "ica": lambda k, layer: _independent(layer, _rows(known, k), seed),
-        "unwhitened": lambda k, layer: _unwhitened(layer),
-        "ceiling": lambda k, layer: _ceiling(known, k, layer),
-    }
-    layers = [make[basis](k, layer) for k, layer in enumerate(graph.layers[:-1])]
-    layers.append(graph.layers[-1])
+    graph = fit_lib(known, seed)
+    layers = list(graph.layers)
+    for k, layer in enumerate(layers[:-1]):
+        if basis == "ica":
+            layers[k] = _independent(known, k, layer, seed)
+        else:
+            layers[k] = _ceiling(known, k, layer) if basis == "ceiling" else _unwhitened(layer)
     strengths = edges(known.network, layers, known.inputs)
     return InteractionGraph(layers, strengths, graph.config, graph.provenance)
 
 
-def _rows(known: KnownNetwork, layer: int) -> Tensor:  # [samples, width]
-    return known.network.activations_at(layer, known.inputs).flatten(0, 1)[:, 1:]
+def fit_lib(known: KnownNetwork, seed: int) -> InteractionGraph:
+    """LIB of a known network without edges."""
+    return build(known.network, known.inputs, seed=seed, exact=True, progress=False, edge_method=None).graph
 
 
 def centred_layer(layer: LayerBasis, forward: Tensor, back: Tensor) -> LayerBasis:
@@ -67,9 +64,9 @@ def centred_layer(layer: LayerBasis, forward: Tensor, back: Tensor) -> LayerBasi
     return LayerBasis(layer.name, transform, inverse, layer.mean)
 
 
-def _independent(layer: LayerBasis, rows: Tensor, seed: int) -> LayerBasis:
+def _independent(known: KnownNetwork, index: int, layer: LayerBasis, seed: int) -> LayerBasis:
     """FastICA of the activations, at variance 1."""
-    values = rows.numpy()
+    values = known.network.activations_at(index, known.inputs).flatten(0, 1)[:, 1:].numpy()
     variances = np.linalg.eigvalsh(np.cov(values.T))
     rank = int((variances > SMALLEST_VARIANCE * variances[-1]).sum())
     model = FastICA(rank, whiten="unit-variance", random_state=seed, max_iter=MAX_ICA_ITERATIONS)

@@ -1,7 +1,6 @@
 """Plain sentences computed from a scoreboard."""
 
 from collections.abc import Iterator
-from math import isnan
 
 from interbasis_studies.known.records import BREAKDOWN, TITLES, Estimate, Scoreboard, ScoredBasis
 
@@ -20,8 +19,7 @@ def judged_by(board: Scoreboard, axis: str) -> str:
     """The score that an axis is judged by: modules, where the network has known modules."""
     value = board.axes[axis][-1]
     for defined, name in JUDGED.items():
-        estimates = [board.estimate(axis, value, basis, defined) for basis in board.bases]
-        if any(estimate is not None and not isnan(estimate.mean) for estimate in estimates):
+        if any(board.estimate(axis, value, basis, defined) for basis in board.bases):
             return name
     return "matched"
 
@@ -29,11 +27,10 @@ def judged_by(board: Scoreboard, axis: str) -> str:
 def row_conclusion(board: Scoreboard, axis: str, value: str) -> str:
     """Sentences about the bases that find the parts at one value of an axis, and about LIB."""
     name = judged_by(board, axis)
-    estimates = {basis: board.estimate(axis, value, basis, name) for basis in board.bases}
     fitted: dict[ScoredBasis, Estimate] = {
         basis: estimate
-        for basis, estimate in estimates.items()
-        if basis != "ceiling" and estimate is not None and not isnan(estimate.mean)
+        for basis in board.bases
+        if basis != "ceiling" and (estimate := board.estimate(axis, value, basis, name))
     }
     if not fitted:
         return "There is nothing to be found here."

@@ -11,7 +11,6 @@ Over all p² pairs waves are uncorrelated, so that shares add up to 1 with what 
 
 import math
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,19 +130,6 @@ def frequency_shares(network: Network, graph: InteractionGraph, layer: int) -> T
     return torch.stack(columns, dim=1) / total[:, None]
 
 
-def _matched(shares: Sequence[Tensor], used: tuple[int, ...]) -> float:
-    """Mean share over the best one-to-one matching of features with the waves of the frequencies used.
-
-    A frequency has two waves in a layer, a cosine and a sine, whose phases are arbitrary.
-    """
-    slots = [k - 1 for k in used for _ in range(2)]
-    values = []
-    for share in shares if slots else ():
-        gain = share[:, slots].numpy()
-        values.append(gain[linear_sum_assignment(-gain)].sum() / len(slots))
-    return float(np.mean(values)) if values else math.nan
-
-
 def score_modular_addition(known: ModularAddition, graph: InteractionGraph, seed: int = 0) -> RecoveryScores:
     """Compare features and modules with the frequencies.
 
@@ -159,10 +145,13 @@ def score_modular_addition(known: ModularAddition, graph: InteractionGraph, seed
     inner = range(len(graph.layers) - 1)
     shares = [frequency_shares(known.network, graph, k) for k in inner]
     used = set(known.frequencies)
-    covered = []
-    for share in shares:
+    slots = [k - 1 for k in known.frequencies for _ in range(2)]  # a cosine and a sine, of arbitrary phases
+    matched, covered = [], []
+    for share in shares if used else ():
+        gain = share[:, slots].numpy()
+        matched.append(gain[linear_sum_assignment(-gain)].sum() / len(slots))
         clear = {int(k) + 1 for k in share.argmax(1)[share.amax(1) >= CLEAR]}
-        covered.append(len(clear & used) / len(used) if used else math.nan)
+        covered.append(len(clear & used) / len(used))
     modules = find_modules(graph, seed=seed, seeds=0, null_graphs=0, resolutions=())
     members, frequencies = [], []
     for k in inner:
@@ -171,9 +160,9 @@ def score_modular_addition(known: ModularAddition, graph: InteractionGraph, seed
         members += assigned[counted].tolist()
         frequencies += shares[k].argmax(1).numpy()[counted].tolist()
     values = dict.fromkeys(RecoveryScores.model_fields, math.nan) | {
-        "matched": _matched(shares, known.frequencies),
+        "matched": float(np.mean(matched)) if used else math.nan,
         "features": torch.cat([share.amax(1) for share in shares]).mean().item(),
-        "coverage": sum(covered) / len(covered),
+        "coverage": sum(covered) / len(covered) if used else math.nan,
         "modules": float(adjusted_mutual_info_score(frequencies, members)),
         "module_count": modules.count / max(1, len(used)),
     }

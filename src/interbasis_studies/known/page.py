@@ -19,57 +19,32 @@ from interbasis_studies.known.records import TITLES, Estimate, RecoveryScores, S
 from interbasis_studies.known.scoreboard_axes import QUICK_SAMPLES
 
 PICTURED = {
-    "cosine": "best cosine",
-    "features": "features",
-    "edge_precision": "edges",
-    "modules": "modules",
+    "cosine": "best cosine", "features": "features", "edge_precision": "edges", "modules": "modules",
     "effects": "effects",
-}
+}  # fmt: skip
 TABULATED = (
-    "cosine",
-    "correlation",
-    "modules",
-    "modules_counted",
-    "features",
-    "matched",
-    "edge_precision",
-    "false_mass",
-    "effects",
-)
+    "cosine", "correlation", "modules", "modules_counted", "features", "matched", "edge_precision",
+    "false_mass", "effects",
+)  # fmt: skip
 OWN_COLOURS = {"ceiling": INK, "unwhitened": GREY}
 """Colours of the series that the palette has no colour left for."""
 FILE, MARKDOWN = "scoreboard.html", "scoreboard.md"
 DPI = 130
 
 
-def write_page(board: Scoreboard, out: Path) -> Path:
-    """Write scoreboard.html, which holds its pictures, into a folder.
+def write_pages(board: Scoreboard, out: Path) -> Path:
+    """Write scoreboard.html, which holds its pictures, and its tables as scoreboard.md into a folder.
 
     Args:
         board: A scoreboard.
         out: The folder.
 
     Returns:
-        The file.
+        The HTML file.
     """
-    path = out / FILE
-    write_text_atomically(path, page(board))
-    return path
-
-
-def write_markdown(board: Scoreboard, out: Path) -> Path:
-    """Write the tables of the page as scoreboard.md into a folder.
-
-    Args:
-        board: A scoreboard.
-        out: The folder.
-
-    Returns:
-        The file.
-    """
-    path = out / MARKDOWN
-    write_text_atomically(path, markdown(board))
-    return path
+    write_text_atomically(out / MARKDOWN, markdown(board))
+    write_text_atomically(out / FILE, page(board))
+    return out / FILE
 
 
 def markdown(board: Scoreboard) -> str:
@@ -78,7 +53,7 @@ def markdown(board: Scoreboard) -> str:
     for axis, values in board.axes.items():
         lines += [f"## {axis.capitalize()}", "", *axis_conclusions(board, axis), ""]
         for name in TABULATED:
-            if _defined(board, axis, name):
+            if board.is_defined(axis, name):
                 head = [name.replace("_", " "), *values]
                 lines += [markdown_table(head, _rows(board, axis, name)), ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -93,13 +68,23 @@ def _rows(board: Scoreboard, axis: str, name: str) -> list[list[str]]:
 
 def page(board: Scoreboard) -> str:
     """The HTML; the same scoreboard gives the same text."""
+    fields, head = RecoveryScores.model_fields, ("score", "what it is")
+    meanings = [(name.replace("_", " "), field.description or "") for name, field in fields.items()]
+    rows = [
+        [TITLES[basis], *(board.breakdown(axis, basis, judged_by(board, axis)) or "–" for axis in board.axes)]
+        for basis in board.bases
+    ]
+    caption = (
+        "The first value of every axis at which the score is below 0.5: that of modules, of edges for the "
+        "planted transformer, which has none, of matched features for modular addition."
+    )
     return render(
         (Path(__file__).parent / "scoreboard.html").read_text(encoding="utf-8"),
         title="Scoreboard: which basis finds what is there?",
         css=stylesheet(),
         words=_words(board),
-        scores=_scores(),
-        breakdowns=_breakdowns(board),
+        scores=ResultTable.from_cells("", head, meanings, text=head),
+        breakdowns=ResultTable.from_cells("", ["", *board.axes], rows, caption),
         axes=[
             (axis, axis_conclusions(board, axis), _data_address(draw_axis(board, axis)), _tables(board, axis))
             for axis in board.axes
@@ -119,52 +104,22 @@ def _words(board: Scoreboard) -> str:
     )
 
 
-def _scores() -> ResultTable:
-    fields = RecoveryScores.model_fields
-    meanings = [(name.replace("_", " "), field.description or "") for name, field in fields.items()]
-    head = ("score", "what it is")
-    return ResultTable.from_cells("", head, meanings, text=head)
-
-
-def _breakdowns(board: Scoreboard) -> ResultTable:
-    rows = [
-        [TITLES[basis], *(board.breakdown(axis, basis, judged_by(board, axis)) or "–" for axis in board.axes)]
-        for basis in board.bases
-    ]
-    caption = (
-        "The first value of every axis at which the score is below 0.5: that of modules, of edges for the "
-        "planted transformer, which has none, of matched features for modular addition."
-    )
-    return ResultTable.from_cells("", ["", *board.axes], rows, caption)
-
-
 def _tables(board: Scoreboard, axis: str) -> list[ResultTable]:
     values, head = board.axes[axis], (axis, "conclusion")
     tables = [
         ResultTable.from_cells(
-            "",
-            [axis, *values],
-            _rows(board, axis, name),
-            f"{name.replace('_', ' ')}: mean (95 % interval)",
+            "", [axis, *values], _rows(board, axis, name), f"{name.replace('_', ' ')}: mean (95 % interval)"
         )
         for name in TABULATED
-        if _defined(board, axis, name)
+        if board.is_defined(axis, name)
     ]
     conclusions = [(value, row_conclusion(board, axis, value)) for value in values]
     return [*tables, ResultTable.from_cells("", head, conclusions, text=head)]
 
 
-def _defined(board: Scoreboard, axis: str, name: str) -> bool:
-    """Whether any basis has this score on this axis."""
-    estimates = [
-        board.estimate(axis, value, basis, name) for value in board.axes[axis] for basis in board.bases
-    ]
-    return any(estimate is not None and not isnan(estimate.mean) for estimate in estimates)
-
-
 def cell(estimate: Estimate | None) -> str:
     """A mean with its interval, or a dash."""
-    if estimate is None or isnan(estimate.mean):
+    if estimate is None:
         return "–"
     if isnan(estimate.low):
         return f"{estimate.mean:.2f}"
@@ -175,13 +130,13 @@ def cell(estimate: Estimate | None) -> str:
 def draw_axis(board: Scoreboard, axis: str) -> Figure:
     """A panel per score that is defined: features, edges, modules and effects against one axis."""
     values, bases = board.axes[axis], board.bases
-    pictured = {name: title for name, title in PICTURED.items() if _defined(board, axis, name)}
+    pictured = {name: title for name, title in PICTURED.items() if board.is_defined(axis, name)}
     figure, panels = panel_grid(len(pictured), across=2, height=2.1)
     styles = looks(bases)
     for panel, (name, title) in zip(panels, pictured.items(), strict=True):
         for number, basis in enumerate(bases):
             points = [(x, board.estimate(axis, value, basis, name)) for x, value in enumerate(values)]
-            known = [(x, e) for x, e in points if e is not None and not isnan(e.mean)]
+            known = [(x, e) for x, e in points if e]
             if not known:
                 continue
             shift = 0.03 * (number - len(bases) / 2)

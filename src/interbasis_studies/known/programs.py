@@ -17,9 +17,20 @@ its own position. The five programs:
 
 Attention is soft: a position that is selected has the score `sharpness`, any other 0. At node layers before a
 variable is written, and where nothing reads it any more, it is no part of the truth.
+
+`plant_transformer` has weights of the same kind, of heads and an MLP that read and write known subspaces:
+
+    token, position      one-hot, by the embedding
+    previous, count      by the first attention: the token before (a head that attends one position back, by
+                         positions), and the share of token 0 so far (a head that attends to all alike)
+    copied               by the second attention: an induction head, which attends to where the previous token
+                         is the current one, and copies the token there
+    looked up            by the MLP: a table of the copied token
+
+and the outputs read the last four. So which subspace acts on which is known for every section.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,14 +42,8 @@ from torch import Tensor, nn
 from interbasis.base.records import Record
 from interbasis.network.cores import Attention, AttentionShape, Elementwise, Linear
 from interbasis.network.network import Network, NodeLayer, Section
+from interbasis.network.prefix import Prefix, with_constant
 from interbasis_studies.known.planted import Draws
-from interbasis_studies.known.transformers import (
-    MixedEmbedding,
-    embedded,
-    mixed_sections,
-    random_mixings,
-    true_values,
-)
 from interbasis_studies.known.truth import NO_PART, KnownNetwork, Truth
 
 ProgramName = Literal["reverse", "histogram", "sort", "brackets", "induction"]
@@ -54,6 +59,12 @@ class ProgramSpec(Record):
     sequences: int = Field(300, ge=2)
     sharpness: float = Field(6.0, gt=0)
     """Attention score of a position that is selected; others have 0."""
+
+
+class PlantedTransformerSpec(Record):
+    """The one parameter of planted transformers."""
+
+    sequences: int = Field(300, ge=2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +112,8 @@ class Program:
     outputs: tuple[str, ...]
     tokens: Callable[[np.random.Generator, int], np.ndarray]
     """Draws sequences of tokens, [n, T]."""
+    layer_names: tuple[str, ...] = ()
+    """Names of the node layers before the steps; default: step.0, step.1, …"""
 
     @property
     def width(self) -> int:
@@ -141,8 +154,8 @@ class Program:
 
     def sections(self) -> list[Section]:
         """Sections in true coordinates."""
-        nodes = [NodeLayer(f"step.{k}", 1 + self.width) for k in range(len(self.steps))]
-        nodes.append(NodeLayer("unembed", 1 + self.width))
+        names = self.layer_names or [f"step.{k}" for k in range(len(self.steps))]
+        nodes = [NodeLayer(name, 1 + self.width) for name in (*names, "unembed")]
         shown = [0, *(1 + k for name in self.outputs for k in range(self.width)[self.where(name)])]
         nodes.append(NodeLayer("output", len(shown)))
         identity, sections = torch.eye(1 + self.width, dtype=torch.float64), []
@@ -172,6 +185,28 @@ class Program:
         return self.matrix(hidden, step.read), write, Elementwise(nn.ReLU())
 
 
+class MixedEmbedding(Prefix):
+    """One-hot tokens and positions, mixed."""
+
+    mixing: Tensor
+
+    def __init__(self, mixing: Tensor, vocabulary: int):
+        super().__init__()
+        self.register_buffer("mixing", mixing)
+        self.vocabulary = vocabulary
+
+    def forward(self, tokens: Tensor) -> Tensor:  # [n, T] -> [n, T, width + 1]
+        return with_constant(self.embedded(tokens).to(self.mixing) @ self.mixing.T)
+
+    def embedded(self, tokens: Tensor) -> Tensor:  # [n, T] -> [n, T, true]
+        """Token and position, one-hot, in the first true coordinates."""
+        g = torch.zeros(*tokens.shape, self.mixing.shape[1], dtype=torch.float64)
+        g[..., : self.vocabulary] = nn.functional.one_hot(tokens, self.vocabulary).double()
+        positions = tokens.shape[1]
+        g[..., self.vocabulary : self.vocabulary + positions] = _eye(positions)
+        return g
+
+
 def plant_program(spec: ProgramSpec, seed: int = 0) -> KnownNetwork:
     """A transformer with a program in its weights, its stream rotated at random in every layer.
 
@@ -182,23 +217,66 @@ def plant_program(spec: ProgramSpec, seed: int = 0) -> KnownNetwork:
     Returns:
         The network, its tokens, and the truth.
     """
-    draws, program = Draws(seed), PROGRAMS[spec.program](spec.sharpness)
-    tokens = torch.from_numpy(program.tokens(draws("tokens"), spec.sequences))
-    plain, vocabulary = program.sections(), program.sizes["token"]
-    mixings = random_mixings(draws, len(plain), program.width)
-    values = true_values(plain, embedded(tokens, vocabulary, program.width))
-    prefix = MixedEmbedding(mixings[0], vocabulary)
-    network = Network(prefix, mixed_sections(plain, mixings), family="planted", rotate_last=False)
-    names, live = list(program.sizes), program.live()
-    parts = [
-        torch.cat([torch.full((size,), names.index(name) if name in here else NO_PART)
-                   for name, size in program.sizes.items()])
-        for here in live[:-1]
-    ]  # fmt: skip
-    sizes = torch.tensor([program.sizes[name] for name in program.outputs])
-    parts.append(torch.tensor([names.index(name) for name in program.outputs]).repeat_interleave(sizes))
-    last = torch.eye(len(parts[-1]), dtype=torch.float64)
-    truth = Truth((*mixings, last), values, tuple(parts), tuple(program.acts_on()), modular=False)
+    program = PROGRAMS[spec.program](spec.sharpness)
+    return program_network(program, program.live(), Draws(seed), spec.sequences)
+
+
+def plant_transformer(seed: int = 0, samples: int = 300) -> KnownNetwork:
+    """A transformer whose subspaces and the interactions between them are known.
+
+    Args:
+        seed: Seed of tokens, the table of the MLP, and the rotations that mix every layer.
+        samples: Sequences of random tokens.
+
+    Returns:
+        The network, its tokens, and the truth; it has no modules, so scores of these are undefined.
+    """
+    draws = Draws(seed)
+    program = transformer_program(draws)
+    return program_network(program, [program.sizes] * (1 + len(program.steps)), draws, samples)
+
+
+def program_network(
+    program: Program, shown: Sequence[Collection[str]], draws: Draws, sequences: int
+) -> KnownNetwork:
+    """A program as a transformer, with a random rotation of the stream in every layer.
+
+    Args:
+        program: The program.
+        shown: Variables that are parts of the truth, for every node layer before the last.
+        draws: Random numbers of tokens and rotations.
+        sequences: Sequences of tokens.
+
+    Returns:
+        The network, its tokens, and the truth.
+    """
+    tokens = torch.from_numpy(program.tokens(draws("tokens"), sequences))
+    plain, names, width = program.sections(), list(program.sizes), program.width
+    mixings = [torch.linalg.qr(draws.normal("mixing", k, width, width)).Q for k in range(len(plain))]
+    rotations = [torch.block_diag(torch.ones(1, 1, dtype=torch.float64), T) for T in mixings]
+    mixed = tuple(
+        section.in_basis(back.T, forward)
+        for section, back, forward in zip(plain, rotations, [*rotations[1:], None], strict=True)
+    )
+    prefix = MixedEmbedding(mixings[0], program.sizes["token"])
+    values = [with_constant(prefix.embedded(tokens))]  # at every node layer, in true coordinates
+    for section in plain:
+        values.append(section(values[-1]))
+    labels = [
+        torch.tensor([names.index(name) if name in here else NO_PART for name in names]) for here in shown
+    ]
+    sizes = torch.tensor(list(program.sizes.values()))
+    outputs = torch.tensor([names.index(name) for name in program.outputs])
+    parts = [label.repeat_interleave(sizes) for label in labels[: len(plain)]]
+    parts.append(outputs.repeat_interleave(sizes[outputs]))
+    truth = Truth(
+        (*mixings, _eye(len(parts[-1]))),
+        tuple(value[..., 1:].flatten(0, 1) for value in values),
+        tuple(parts),
+        tuple(program.acts_on()),
+        modular=False,
+    )
+    network = Network(prefix, mixed, family="planted", rotate_last=False)
     return KnownNetwork(network, tokens, truth)
 
 
@@ -342,3 +420,30 @@ PROGRAMS: dict[str, Callable[[float], Program]] = {
     "induction": _induction,
 }  # fmt: skip
 """Programs by name, from the sharpness of attention."""
+
+
+def transformer_program(draws: Draws) -> Program:
+    """The steps on the six subspaces, with a random table."""
+    words, T, outcomes, sharpness = 6, 10, 4, 6.0
+    positions = _eye(T)
+    token = positions[:, :words]  # a head has as many coordinates as there are positions
+    before = torch.diag(torch.ones(T - 1, dtype=torch.float64), 1)  # row t − 1 is read off position t
+    heads = (
+        Selector({"position": sharpness * before}, {"position": positions}, {"token": token}, "previous"),
+        Selector({}, {}, {"token": token[:1]}, "count"),
+    )
+    induction = Selector({"token": sharpness * token}, {"previous": token}, {"token": token}, "copied")
+    rows = 2 * words
+    read = {
+        "copied": draws.normal("table read", 0, rows, words),
+        "constant": draws.normal("table bias", 0, rows, 1) / 2,
+    }
+    table = LookupStep(read, {"looked up": draws.normal("table", 0, outcomes, rows)})
+    return Program(
+        {"token": words, "position": T, "previous": words, "count": 1, "copied": words,
+         "looked up": outcomes},
+        (AttentionStep(heads), AttentionStep((induction,)), table),
+        ("previous", "count", "copied", "looked up"),
+        lambda draw, n: draw.integers(0, words, (n, T)),
+        ("first_attention", "second_attention", "mlp"),
+    )  # fmt: skip

@@ -114,9 +114,16 @@ class Scoreboard(Record):
         return tuple(dict.fromkeys(row.basis for row in self.rows))
 
     def estimate(self, axis: str, value: str, basis: str, name: str) -> Estimate | None:
-        """A number of the board; None where it was not scored."""
+        """A number of the board; None where it was not scored or is not defined."""
         found = (row for row in self.rows if (row.axis, row.value, row.basis) == (axis, value, basis))
-        return next((row.scores[name] for row in found), None)
+        estimate = next((row.scores[name] for row in found), None)
+        return None if estimate is None or math.isnan(estimate.mean) else estimate
+
+    def is_defined(self, axis: str, name: str) -> bool:
+        """Whether any basis has this score on this axis."""
+        return any(
+            self.estimate(axis, value, basis, name) for value in self.axes[axis] for basis in self.bases
+        )
 
     def crossing(self, axis: str, basis: str, name: str = "modules") -> float | None:
         """Value at which the mean score falls below `BREAKDOWN`, by a straight line between its neighbours.
@@ -130,7 +137,7 @@ class Scoreboard(Record):
                 at = float(value.replace(",", ""))
             except ValueError:
                 return None
-            if estimate is not None and not math.isnan(estimate.mean):
+            if estimate:
                 points.append((at, estimate.mean))
         for (x, a), (y, b) in pairwise(points):
             if a >= BREAKDOWN > b:
@@ -141,6 +148,6 @@ class Scoreboard(Record):
         """The first value of an axis at which the mean score is below `BREAKDOWN`; None if there is none."""
         for value in self.axes[axis]:
             estimate = self.estimate(axis, value, basis, name)
-            if estimate is not None and estimate.mean < BREAKDOWN:
+            if estimate and estimate.mean < BREAKDOWN:
                 return value
         return None

@@ -6,10 +6,10 @@ resumes, and several processes may share the cells.
 """
 
 import hashlib
-import math
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -23,16 +23,15 @@ from interbasis.base.files import check_writable, write_text_atomically
 from interbasis.base.progress import progress_bar
 from interbasis.compute.checkpoints import Checkpoints, State, versions
 from interbasis.compute.locks import only_task
-from interbasis.run.build import build
-from interbasis_studies.known import scoreboard_axes
-from interbasis_studies.known.bases import fit
-from interbasis_studies.known.modular_addition import (
-    ModularAdditionSpec,
-    score_modular_addition,
-    train_modular_addition,
-)
+from interbasis_studies.known import modular_addition, scoreboard_axes, superposition
+from interbasis_studies.known.bases import fit, fit_lib
 from interbasis_studies.known.planted import PlantedSpec, plant
-from interbasis_studies.known.programs import ProgramSpec, plant_program
+from interbasis_studies.known.programs import (
+    PlantedTransformerSpec,
+    ProgramSpec,
+    plant_program,
+    plant_transformer,
+)
 from interbasis_studies.known.records import (
     SCORED,
     Estimate,
@@ -44,18 +43,17 @@ from interbasis_studies.known.records import (
 )
 from interbasis_studies.known.scoreboard_axes import Spec, Values
 from interbasis_studies.known.scores import score
-from interbasis_studies.known.superposition import (
-    METRICS,
-    SuperpositionSpec,
-    plant_superposition,
-    score_basis,
-    score_dictionaries,
-    train_dictionaries,
-)
-from interbasis_studies.known.transformers import PlantedTransformerSpec, plant_transformer
+from interbasis_studies.known.superposition import METRICS
 from interbasis_studies.known.truth import KnownNetwork, Truth
 
 FILE = "scoreboard.json"
+
+
+PLANTERS: dict[type[Spec], Callable[..., KnownNetwork]] = {
+    PlantedSpec: plant,
+    ProgramSpec: plant_program,
+    PlantedTransformerSpec: lambda spec, seed: plant_transformer(seed, spec.sequences),
+}
 
 
 @dataclass(frozen=True)
@@ -98,16 +96,19 @@ def run(
         settings = request.model_dump() | {"bases": list(bases), **versions()}
         checkpoints = Checkpoints(out, "scoreboard", settings)
         checkpoints.begin()
-        cells = [_Cell(spec, seed, bases) for _, _, spec in _specs(axes) for seed in seeds]
+        specs = [(axis, value, spec) for axis, values in axes.items() for value, spec in values]
+        cells = [_Cell(spec, seed, bases) for _, _, spec in specs for seed in seeds]
         by_key = {cell.key: cell for cell in cells}
         scores: dict[str, Mapping[str, RecoveryScores]] = {}
-        with progress_bar(progress) as advance, _mapping(processes) as mapping:
+        pool = ProcessPoolExecutor(processes, get_context("spawn")) if processes > 1 else nullcontext()
+        with progress_bar(progress) as advance, pool as workers:
+            mapping: Callable[..., Iterable[dict[str, RecoveryScores]]] = workers.map if workers else map
             computed = mapping(partial(_stored, checkpoints), by_key.values())
             for key, by_basis in zip(by_key, computed, strict=True):
                 scores[key] = by_basis
                 advance("networks", len(scores), len(by_key))
         rows = []
-        for axis, value, spec in _specs(axes):
+        for axis, value, spec in specs:
             over_seeds = [scores[_Cell(spec, seed, bases).key] for seed in seeds]
             for basis in bases:
                 if basis in over_seeds[0]:
@@ -122,82 +123,50 @@ def run(
     return board
 
 
-@contextmanager
-def _mapping(processes: int) -> Iterator[Callable[..., Iterable[dict[str, RecoveryScores]]]]:
-    """`map` itself, or that of a pool of processes."""
-    if processes == 1:
-        yield map
-        return
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        yield pool.map
-
-
 def _stored(checkpoints: Checkpoints, cell: _Cell) -> dict[str, RecoveryScores]:
     """The scores of a cell by basis, from what is stored or computed now."""
-    _, values = checkpoints.remember(cell.key, partial(_state, cell))
+
+    def computed() -> State:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with threadpool_limits(1):
+                return {}, {basis: json.loads(scores.to_json()) for basis, scores in _scores(cell)}
+        finally:
+            torch.set_num_threads(threads)
+
+    _, values = checkpoints.remember(cell.key, computed)
     return {name: RecoveryScores(**fields) for name, fields in values.items()}
-
-
-def _state(cell: _Cell) -> State:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            return {}, {
-                basis: {
-                    name: None if math.isnan(value) else value for name, value in scores.model_dump().items()
-                }
-                for basis, scores in _scores(cell)
-            }
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _scores(cell: _Cell) -> Iterator[tuple[ScoredBasis, RecoveryScores]]:
     """Scores of all bases that can be scored on this network."""
     spec, seed = cell.spec, cell.seed
-    if isinstance(spec, ModularAdditionSpec):
-        trained = train_modular_addition(spec, seed)
+    if isinstance(spec, modular_addition.ModularAdditionSpec):
+        trained = modular_addition.train_modular_addition(spec, seed)
         known = KnownNetwork(trained.network, trained.training.inputs, Truth((), (), (), ()))
         for basis in cell.bases:
             if basis != "ceiling" and basis not in METRICS:  # nothing was planted, and nothing is sparse
-                yield basis, score_modular_addition(trained, fit(known, basis, seed), seed)
+                yield basis, modular_addition.score_modular_addition(trained, fit(known, basis, seed), seed)
         return
-    if isinstance(spec, SuperpositionSpec):
-        yield from _superposition_scores(spec, seed, cell.bases)
+    if isinstance(spec, superposition.SuperpositionSpec):
+        known = superposition.plant_superposition(spec, seed)
+        lib = fit_lib(known, seed)
+        for basis in cell.bases:
+            if basis in METRICS:
+                dictionaries = superposition.train_dictionaries(known, spec, lib, METRICS[basis], seed)
+                yield basis, superposition.score_dictionaries(known, dictionaries)
+            elif basis != "ceiling":
+                graph = fit(known, basis, seed)
+                found = superposition.score_basis(known, graph, spec.depth)
+                yield basis, score(known, graph, seed).model_copy(update=found)
         return
-    known = _planted(spec, seed)
+    known = PLANTERS[type(spec)](spec, seed)
     for basis in cell.bases:
         if basis == "ceiling" and isinstance(spec, PlantedSpec) and spec.crowding > 1:
             continue  # parts that overlap cannot be told apart by any rotation
         if basis not in METRICS:  # these features are not sparse
             yield basis, score(known, fit(known, basis, seed), seed)
-
-
-def _planted(spec: PlantedSpec | PlantedTransformerSpec | ProgramSpec, seed: int) -> KnownNetwork:
-    if isinstance(spec, PlantedSpec):
-        return plant(spec, seed)
-    return (
-        plant_program(spec, seed)
-        if isinstance(spec, ProgramSpec)
-        else plant_transformer(seed, spec.sequences)
-    )
-
-
-def _superposition_scores(
-    spec: SuperpositionSpec, seed: int, bases: tuple[ScoredBasis, ...]
-) -> Iterator[tuple[ScoredBasis, RecoveryScores]]:
-    """Scores of bases and dictionaries of a network with superposition."""
-    known = plant_superposition(spec, seed)
-    lib = build(known.network, known.inputs, edge_method=None, seed=seed, exact=True, progress=False).graph
-    for basis in bases:
-        if basis in METRICS:
-            dictionaries = train_dictionaries(known, spec, lib, METRICS[basis], seed)
-            yield basis, score_dictionaries(known, dictionaries)
-        elif basis != "ceiling":
-            graph = fit(known, basis, seed)
-            found = score_basis(known, graph, spec.depth)
-            yield basis, score(known, graph, seed).model_copy(update=found)
 
 
 def _chosen(request: ScoreboardRequest) -> tuple[dict[str, Values], tuple[ScoredBasis, ...]]:
@@ -211,9 +180,3 @@ def _chosen(request: ScoreboardRequest) -> tuple[dict[str, Values], tuple[Scored
             raise InterbasisError(f"there is no basis {name!r}; expected some of {', '.join(SCORED)}")
     axes = {name: known[name] for name in request.axes or usual}
     return axes, tuple(name for name in SCORED if request.bases is None or name in request.bases)
-
-
-def _specs(axes: Mapping[str, Values]) -> Iterator[tuple[str, str, Spec]]:
-    for axis, values in axes.items():
-        for value, spec in values:
-            yield axis, value, spec

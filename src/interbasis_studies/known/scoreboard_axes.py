@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from interbasis_studies.known.modular_addition import ModularAdditionSpec
 from interbasis_studies.known.planted import PlantedSpec
-from interbasis_studies.known.programs import PROGRAMS, ProgramSpec
+from interbasis_studies.known.programs import PROGRAMS, PlantedTransformerSpec, ProgramSpec
 from interbasis_studies.known.superposition import SuperpositionSpec
-from interbasis_studies.known.transformers import PlantedTransformerSpec
 
 Spec = PlantedSpec | PlantedTransformerSpec | ProgramSpec | ModularAdditionSpec | SuperpositionSpec
 Values = tuple[tuple[str, Spec], ...]
@@ -22,10 +21,6 @@ def _planted(name: str, values: Sequence[float | int | str], **fixed: float | in
          PlantedSpec.validated(**fixed, **{name: v}))
         for v in values
     )  # fmt: skip
-
-
-def _crowded(crowding: float) -> PlantedSpec:
-    return PlantedSpec(parts=24, size=1, hidden=4, outputs=1, inputs="sparse", crowding=crowding)
 
 
 AXES: dict[str, Values] = {
@@ -45,7 +40,9 @@ AXES: dict[str, Values] = {
     ),
     "unread directions": _planted("unread", (0, 4, 12)),
     "duplicated part": (("no", PlantedSpec()), ("yes", PlantedSpec(duplicated=True))),
-    "features per dimension": tuple((f"{c:g}", _crowded(c)) for c in (1.0, 1.5, 2.0)),
+    "features per dimension": _planted(
+        "crowding", (1.0, 1.5, 2.0), parts=24, size=1, hidden=4, outputs=1, inputs="sparse"
+    ),
     "sequences (planted transformer)": tuple(
         (f"{n:,}", PlantedTransformerSpec(sequences=n)) for n in (30, 300, 1000)
     ),

@@ -87,7 +87,9 @@ def plant_superposition(spec: SuperpositionSpec, seed: int = 0) -> KnownNetwork:
     """
     draws, count, unread = Draws(seed), spec.features, spec.unread_features
     read = torch.arange(count) < count - unread
-    mixings = [_directions(draws, layer, spec) for layer in range(spec.depth + 1)]
+    sizes = torch.where(read, 1.0, UNREAD_SCALE).double()
+    columns = [draws.normal("directions", k, spec.width, count) for k in range(spec.depth + 1)]
+    mixings = [T / T.norm(dim=0) for T in columns]
     weights = [_weights(draws, layer, count, read) for layer in range(spec.depth)]
     nodes = [NodeLayer(f"layer{k}", spec.width + 1) for k in range(spec.depth + 1)]
     nodes.append(NodeLayer("output", int(read.sum()) + 1))
@@ -97,15 +99,17 @@ def plant_superposition(spec: SuperpositionSpec, seed: int = 0) -> KnownNetwork:
         skip = torch.nn.functional.pad(one, (0, spec.width, 0, spec.width))
         bias = torch.full((count, 1), -THRESHOLD, dtype=torch.float64)
         A = torch.cat([bias, W @ _reading(mixings[k], read)], dim=1)
-        B = torch.nn.functional.pad(mixings[k + 1] * _sizes(read), (0, 0, 1, 0))
+        B = torch.nn.functional.pad(mixings[k + 1] * sizes, (0, 0, 1, 0))
         sections.append(Section(nodes[k], nodes[k + 1], skip, A, B, Elementwise(torch.nn.ReLU())))
     last = torch.block_diag(one, _reading(mixings[-1], read)[read])
     sections.append(Section(nodes[-2], nodes[-1], last, last[:0], last[:, :0], Linear()))
     network = Network(RowInputs(), tuple(sections), family="superposition", rotate_last=False)
-    values = [_inputs(draws, spec) * _sizes(read)]
+    generator, shape = draws("inputs"), (spec.samples, count)
+    is_active = generator.random(shape) < spec.active / count
+    values = [torch.from_numpy(is_active * generator.uniform(0.5, 1.5, shape)) * sizes]
     inputs = values[0] @ mixings[0].T
     for k, f in enumerate(network.activations(inputs)[: spec.depth]):
-        values.append(network.sections[k].read_outs(f)[:, 0].relu() * _sizes(read))
+        values.append(network.sections[k].read_outs(f)[:, 0].relu() * sizes)
     outputs = network(inputs)
     parts = torch.where(read, torch.arange(count), NO_PART)
     same = torch.eye(int(read.sum()), dtype=torch.bool)
@@ -119,19 +123,10 @@ def plant_superposition(spec: SuperpositionSpec, seed: int = 0) -> KnownNetwork:
     return KnownNetwork(network, inputs, truth)
 
 
-def _directions(draws: Draws, layer: int, spec: SuperpositionSpec) -> Tensor:  # T [d, K]
-    columns = draws.normal("directions", layer, spec.width, spec.features)
-    return columns / columns.norm(dim=0)
-
-
 def _reading(T: Tensor, read: Tensor) -> Tensor:  # [d, K], [K] -> R [K, d]
     """Directions projected away from those that nothing reads, so that these have no effect at all."""
     unread = torch.linalg.qr(T[:, ~read]).Q
     return T.T - (T.T @ unread) @ unread.T
-
-
-def _sizes(read: Tensor) -> Tensor:  # [K]
-    return torch.where(read, 1.0, UNREAD_SCALE).double()
 
 
 def _weights(draws: Draws, layer: int, count: int, read: Tensor) -> Tensor:  # W [K, K]
@@ -142,12 +137,6 @@ def _weights(draws: Draws, layer: int, count: int, read: Tensor) -> Tensor:  # W
         sources = [index for _ in range(-(-count // readable)) for index in generator.permutation(readable)]
         W[torch.arange(count), torch.tensor(sources[:count])] = 1.0
     return W
-
-
-def _inputs(draws: Draws, spec: SuperpositionSpec) -> Tensor:  # g [samples, K]
-    generator, shape = draws("inputs"), (spec.samples, spec.features)
-    is_active = generator.random(shape) < spec.active / spec.features
-    return torch.from_numpy(is_active * generator.uniform(0.5, 1.5, shape))
 
 
 def train_dictionaries(

@@ -51,8 +51,14 @@ def draw_figures(
     """Draw as PNG and SVG in ``out/figures``; figures of the same jobs by the same code stay as they are."""
     if not jobs:
         return ()
-    made_of, file = _digest(jobs), out / FOLDER / LIST
-    drawn = _drawn(file)
+    file = out / FOLDER / LIST
+    code = [*Path(library.__file__).parent.glob("*.py"), *Path(__file__).parent.rglob("*.py")]
+    numbers = [job.model_dump_json().encode() for job in jobs]
+    made_of = sha256(b"".join([*numbers, *(path.read_bytes() for path in sorted(code))])).hexdigest()
+    try:
+        drawn = DrawnFigures.model_validate_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValidationError):  # there are none, or a version listed them in another way
+        drawn = None
     if drawn and drawn.made_of == made_of and all((out / figure.file).is_file() for figure in drawn.figures):
         return drawn.figures
     from interbasis.show.figures import save
@@ -67,17 +73,3 @@ def draw_figures(
     drawn = DrawnFigures(made_of=made_of, figures=tuple(figures))
     write_text_atomically(file, drawn.model_dump_json(indent=1) + "\n")
     return drawn.figures
-
-
-def _digest(jobs: "tuple[JobResult, ...]") -> str:
-    code = [*Path(library.__file__).parent.glob("*.py"), *Path(__file__).parent.rglob("*.py")]
-    numbers = [job.model_dump_json().encode() for job in jobs]
-    return sha256(b"".join([*numbers, *(path.read_bytes() for path in sorted(code))])).hexdigest()
-
-
-def _drawn(file: Path) -> DrawnFigures | None:
-    """Figures drawn before; None if there are none, or a version listed them in another way."""
-    try:
-        return DrawnFigures.model_validate_json(file.read_text(encoding="utf-8"))
-    except (OSError, ValidationError):
-        return None

@@ -1,13 +1,13 @@
 """The report of a reproduction as a Markdown page: verdicts first, then all tables with their figures."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import get_args
 
 from interbasis.show.tables import markdown_table
 from interbasis_studies.paper.claims import Ruling
 from interbasis_studies.paper.plan import BASIS_LABELS
-from interbasis_studies.paper.records import J, JobResult, Reproduction, SavedFigure, Seconds
+from interbasis_studies.paper.records import J, JobResult, Reproduction, SavedFigure
 from interbasis_studies.paper.task import Task
 
 LIMITS = (
@@ -20,8 +20,15 @@ def write(r: Reproduction[J], task: Task[J]) -> str:
     """The whole page."""
     parts = [f"# {task.title}", _head(r, task), task.introduction(r), _verdicts(r)]
     parts += task.sections(r) if r.jobs else []
-    parts = [_with_figures(part, r.figures) for part in parts]
-    parts += [*_other_figures(parts, r.figures), _times(r), LIMITS]
+    for k, part in enumerate(parts):  # below its tables the figures that belong to it
+        shown = [figure for figure in r.figures if part.startswith(f"## {figure.section}\n")]
+        parts[k] = "\n\n".join([part, *map(_figure, shown)])
+    tables = "\n\n".join(parts)
+    rest = [figure for figure in r.figures if f"]({figure.file})" not in tables]
+    for heading in dict.fromkeys(figure.section for figure in rest):  # sections that have no tables
+        figures = [_figure(figure) for figure in rest if figure.section == heading]
+        parts.append("\n\n".join([f"## {heading}", *figures]))
+    parts += [_times(r), LIMITS]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -36,11 +43,11 @@ def _head(r: Reproduction[J], task: Task[J]) -> str:
         f"Written on {r.date} from {done} of {done + len(r.missing)} runs (one per {each}) by\n",
         f"    {r.command}\n",
     ]
-    waiting = [
-        _basis_with_seeds(BASIS_LABELS[basis], seeds)
-        for basis in r.bases
-        if (seeds := [job.seed for job in r.missing if job.has_model and job.basis == basis])
-    ]
+    waiting = []
+    for basis in r.bases:
+        if seeds := [job.seed for job in r.missing if job.has_model and job.basis == basis]:
+            numbers = ", ".join(str(seed) for seed in seeds if seed is not None)
+            waiting.append(BASIS_LABELS[basis] + (f" of seed {numbers}" if numbers else ""))
     if waiting:
         lines.append(f"**Not finished yet:** {'; '.join(waiting)}. The same command resumes them.\n")
     if without := sorted({str(job.seed) for job in r.missing if not job.has_model}):
@@ -50,11 +57,6 @@ def _head(r: Reproduction[J], task: Task[J]) -> str:
     if done and not r.figures:
         lines.append("Figures are drawn when all is done, or by the same command with --report-only.\n")
     return "\n".join(lines).rstrip()
-
-
-def _basis_with_seeds(label: str, seeds: Sequence[int | None]) -> str:
-    numbers = ", ".join(str(seed) for seed in seeds if seed is not None)
-    return f"{label} of seed {numbers}" if numbers else label
 
 
 def _verdicts(r: Reproduction[J]) -> str:
@@ -69,22 +71,6 @@ def _verdicts(r: Reproduction[J]) -> str:
         + "\n\nWhat decides:\n\n"
         + markdown_table(("claim", "reproduced where"), [(v.claim, v.rule) for v in r.verdicts])
     )
-
-
-def _with_figures(part: str, figures: Sequence[SavedFigure]) -> str:
-    """A part of the page, and below its tables the figures that belong to it."""
-    shown = [figure for figure in figures if part.startswith(f"## {figure.section}\n")]
-    return "\n\n".join([part, *map(_figure, shown)])
-
-
-def _other_figures(parts: Sequence[str], figures: Sequence[SavedFigure]) -> list[str]:
-    """Figures of sections that have no tables, each section under its heading."""
-    shown = "\n\n".join(parts)
-    rest = [figure for figure in figures if f"]({figure.file})" not in shown]
-    return [
-        "\n\n".join([f"## {heading}", *(_figure(figure) for figure in rest if figure.section == heading)])
-        for heading in dict.fromkeys(figure.section for figure in rest)
-    ]
 
 
 def _figure(figure: SavedFigure) -> str:
@@ -106,23 +92,19 @@ def _times(r: Reproduction[J]) -> str:
         f"This page was written on {r.machine.processor}, {r.machine.cores} cores, {r.machine.memory}; "
         f"{r.machine.system}, Python {r.machine.python}, torch {r.machine.torch}; the runs had {threads} of "
         f"torch's threads.{memory}\n\n"
-        + _seconds(r.jobs, stages, lambda job, stage: _part(job.times.stages.get(stage), "wall"))
+        + _seconds(r.jobs, stages, lambda job: {name: s.wall for name, s in job.times.stages.items()})
         + "\n\nProcessor seconds, all threads together:\n\n"
-        + _seconds(r.jobs, stages, lambda job, stage: _part(job.times.stages.get(stage), "processor"))
+        + _seconds(r.jobs, stages, lambda job: {name: s.processor for name, s in job.times.stages.items()})
         + "\n\nThe builds by phase, wall-clock seconds:\n\n"
-        + _seconds(r.jobs, phases, lambda job, phase: job.times.phases.get(phase))
+        + _seconds(r.jobs, phases, lambda job: job.times.phases)
     )
 
 
-def _part(seconds: Seconds | None, name: str) -> float | None:
-    return None if seconds is None else getattr(seconds, name)
-
-
 def _seconds(
-    jobs: Sequence[J], columns: Sequence[str], seconds: Callable[[JobResult, str], float | None]
+    jobs: Sequence[J], columns: Sequence[str], seconds: Callable[[JobResult], Mapping[str, float]]
 ) -> str:
     """A row per job and one for all of them, a column per stage and one for all of these."""
-    cells = [[seconds(job, column) for column in columns] for job in jobs]
+    cells = [[seconds(job).get(column) for column in columns] for job in jobs]
     cells.append([sum(value or 0 for value in column) for column in zip(*cells, strict=True)])
     names = [BASIS_LABELS[job.basis] + (f", seed {job.seed}" if job.seed is not None else "") for job in jobs]
     rows = [

@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import Field
 
@@ -160,16 +160,26 @@ class Plan(Record):
                     f"{request.model} does not say what it was trained on; name text with --data: "
                     "tokens:PATH, text:PATH or hf:DATASET"
                 )
+            tokens = zip(TOKEN_OPTIONS, QUICK_TOKENS if request.quick else TOKENS[task], strict=True)
+            usual = dict(tokens) | {"norms": not request.quick, "jacobian_queries": request.queries}
+            known = LanguageSettings.model_fields
+            given = {name: value for name, value in request if name in known and value is not None}
             return cls(
                 task=task, request=request, bases=bases, model=request.model or model,
-                data=request.data or data, settings=_language_settings(task, request),
+                data=request.data or data, settings=LanguageSettings.model_validate(usual | given),
             )  # fmt: skip
         settings = ClassifierSettings(
             stable=not request.quick,
             nodes=task == "modadd",
             null_graphs=FEW_NULL_GRAPHS if request.quick or task == "cifar10" else NULL_GRAPHS,
         )
-        seeds = _seeds(request.seeds) or ((0,) if request.quick else None)
+        seeds: tuple[int, ...] | None = (0,) if request.quick else None
+        if request.seeds:
+            if not all(part.isdecimal() for part in request.seeds):
+                raise InterbasisError(
+                    f"expected comma-separated whole numbers as seeds, received {','.join(request.seeds)!r}"
+                )
+            seeds = tuple(dict.fromkeys(map(int, request.seeds)))
         return cls(
             task=task, request=request, bases=bases, seeds=seeds, settings=settings,
             data=None if task == "modadd" else request.data or "cifar10",
@@ -178,10 +188,6 @@ class Plan(Record):
     @property
     def out(self) -> Path:
         return self.request.out
-
-    @property
-    def quick(self) -> bool:
-        return self.request.quick
 
     @property
     def command(self) -> str:
@@ -196,27 +202,3 @@ class Plan(Record):
             else:
                 parts += [option, ",".join(value) if isinstance(value, tuple) else str(value)]
         return shlex.join([*parts, "--out", str(self.out)])
-
-
-def make_plan(task: TaskName, out: Path, **fields: Any) -> Plan:
-    """A plan from the fields of `ReproduceRequest` by name."""
-    return Plan.from_request(task, ReproduceRequest.validated(out=out, **fields))
-
-
-def _seeds(given: tuple[str, ...] | None) -> tuple[int, ...] | None:
-    if given is None:
-        return None
-    if not given or not all(part.isdecimal() for part in given):
-        raise InterbasisError(
-            f"expected comma-separated whole numbers as seeds, received {','.join(given)!r}"
-        )
-    return tuple(dict.fromkeys(map(int, given)))
-
-
-def _language_settings(task: str, request: ReproduceRequest) -> LanguageSettings:
-    """The request's settings, and those of the paper where it has none."""
-    tokens = zip(TOKEN_OPTIONS, QUICK_TOKENS if request.quick else TOKENS[task], strict=True)
-    usual = dict(tokens) | {"norms": not request.quick, "jacobian_queries": request.queries}
-    known = LanguageSettings.model_fields
-    given = {name: value for name, value in request if name in known and value is not None}
-    return LanguageSettings.model_validate(usual | given)

@@ -93,11 +93,20 @@ class SavedFigure(Record):
     """Relative to the folder of the page."""
 
 
-class ComparedEdges(Record):
-    """Edges required of one section in LIB and in PCA, on the same draws of the test windows."""
+class NamedSection(Record):
+    """What was measured of the section between two node layers."""
 
     source: str
     target: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.source} → {self.target}"
+
+
+class ComparedEdges(NamedSection):
+    """Edges required of one section in LIB and in PCA, on the same draws of the test windows."""
+
     lib: int
     lib_possible: int
     """Edges between the features that LIB keeps."""
@@ -109,10 +118,6 @@ class ComparedEdges(Record):
     """LIB's over PCA's."""
     interval: tuple[float, float]
     """95 % of the ratio on paired draws."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.source} → {self.target}"
 
 
 J = TypeVar("J", bound=JobResult)

@@ -1,8 +1,12 @@
 """`interbasis reproduce`: run the jobs of a plan that are missing, and report those that are finished."""
 
+import os
+import platform
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
+
+import torch
 
 from interbasis.analysis.ablation import bootstrap
 from interbasis.analysis.stages.ablate import AblationResult
@@ -11,10 +15,9 @@ from interbasis.base.errors import InterbasisError
 from interbasis.base.files import check_writable, write_text_atomically
 from interbasis.base.progress import Progress, progress_bar
 from interbasis_studies.paper.figures import draw_figures
-from interbasis_studies.paper.machine import describe_machine
 from interbasis_studies.paper.page import write
 from interbasis_studies.paper.plan import Plan
-from interbasis_studies.paper.records import ComparedEdges, J, JobResult, MissingJob, Reproduction
+from interbasis_studies.paper.records import ComparedEdges, J, JobResult, Machine, MissingJob, Reproduction
 from interbasis_studies.paper.task import Task
 from interbasis_studies.paper.tasks import open_task
 
@@ -76,7 +79,7 @@ def _collect(task: Task[J]) -> Reproduction[J]:
         date=datetime.now(UTC).strftime("%-d %B %Y"),
         command=plan.command,
         out=str(plan.out),
-        quick=plan.quick,
+        quick=plan.request.quick,
         bases=plan.bases,
         jobs=jobs,
         missing=tuple(
@@ -121,3 +124,33 @@ def _compare(jobs: tuple[J, ...], out: Path) -> tuple[ComparedEdges, ...]:
             )
         )
     return tuple(rows)
+
+
+def describe_machine() -> Machine:
+    """Processor, memory and versions."""
+    affinity = hasattr(os, "sched_getaffinity")
+    return Machine(
+        processor=_processor(),
+        cores=len(os.sched_getaffinity(0)) if affinity else os.cpu_count() or 1,
+        memory=_memory(),
+        system=platform.system(),
+        python=platform.python_version(),
+        torch=torch.__version__,
+    )
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _memory() -> str:
+    try:
+        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return "memory unknown"
+    return f"{size / 2**30:.0f} GiB"

@@ -10,20 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
 from interbasis.analysis.ablation.records import Trial
+from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.base.errors import InterbasisError
+from interbasis.show.figures import style
 from interbasis.show.figures.bars import grouped_bars
 from interbasis.show.figures.shares import share_axis
-from interbasis.show.figures.style import (
-    INK,
-    WIDTH,
-    add_legend,
-    looks,
-    new_figure,
-    note,
-    panel_grid,
-    plain,
-    styled,
-)
 
 ONE_PANEL_INCHES = (5.2, 2.5)
 """Width and height of a figure with one panel."""
@@ -38,17 +29,7 @@ KERNEL_WIDTH = 0.05
 GRID = np.linspace(0, 1, 201)
 
 
-@dataclass(frozen=True)
-class Modularity:
-    """Modularity of one graph, and mean and standard deviation of rewired ones."""
-
-    value: float
-    null_mean: float
-    null_deviation: float
-    modules: int
-
-
-@styled
+@style.styled
 def spread_bars(
     panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
     groups: Sequence[str],
@@ -82,10 +63,10 @@ def spread_bars(
     """
     if not panels or any(len(rows) != len(groups) for p in panels.values() for rows in p.values()):
         raise InterbasisError(f"expected at least one panel with values for {len(groups)} groups per basis")
-    figure, axes = panel_grid(len(panels), across=2, height=2.3)
+    figure, axes = style.panel_grid(len(panels), across=2, height=2.3)
     if len(panels) == 1:
         figure.set_size_inches(ONE_PANEL_INCHES)
-    styles = looks(dict.fromkeys(basis for panel in panels.values() for basis in panel))
+    styles = style.looks(dict.fromkeys(basis for panel in panels.values() for basis in panel))
     for number, (panel, (title, bases)) in enumerate(zip(axes, panels.items(), strict=True)):
         known = {basis: {x: row for x, row in enumerate(rows) if len(row)} for basis, rows in bases.items()}
         drawn = grouped_bars(panel, styles, known, lambda row: sum(row) / len(row), bottom=bottom)
@@ -93,8 +74,8 @@ def spread_bars(
             for x, row in bars.items():
                 if len(row) > 1:
                     panel.plot(
-                        [x, x], [min(row), max(row)], color=INK, linewidth=1.1, marker="_", markersize=4,
-                        gid=f"range:{basis}",
+                        [x, x], [min(row), max(row)], color=style.INK, linewidth=1.1, marker="_",
+                        markersize=4, gid=f"range:{basis}",
                     )  # fmt: skip
             marks = (published or {}).get(title, {}).get(basis, ())
             if diamonds := {x + offset: y for x, y in enumerate(marks) if y is not None}:
@@ -103,16 +84,16 @@ def spread_bars(
                     edgecolors=colour, zorder=4, linewidths=1.2, gid=f"published:{basis}",
                 )  # fmt: skip
         if lines and title in lines:
-            panel.axhline(lines[title], color=INK, linewidth=0.8, linestyle="--", zorder=0, gid="line")
+            panel.axhline(lines[title], color=style.INK, linewidth=0.8, linestyle="--", zorder=0, gid="line")
         _set_scale(panel, scale)
         if scale != "points":
             panel.set_ylim(bottom=bottom, top=top)
-        panel.set_xticks(range(len(groups)), [plain(group) for group in groups])
-        panel.set_title(plain(title))
+        panel.set_xticks(range(len(groups)), [style.plain(group) for group in groups])
+        panel.set_title(style.plain(title))
         if number % 2 == 0:
             panel.set_ylabel(quantity)
-    add_legend(figure, axes)
-    note(figure, explanation)
+    style.add_legend(figure, axes)
+    style.note(figure, explanation)
     return figure
 
 
@@ -124,12 +105,12 @@ def _set_scale(panel: Axes, scale: Scale) -> None:
         panel.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     elif scale == "points":
         panel.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:+.3g}" if y else "0"))
-        panel.axhline(0, color=INK, linewidth=0.6)
+        panel.axhline(0, color=style.INK, linewidth=0.6)
 
 
-@styled
+@style.styled
 def modularity_bars(
-    panels: Mapping[str, Mapping[str, Sequence[Modularity | None]]], places: Sequence[str]
+    panels: Mapping[str, Mapping[str, Sequence[ModulesResult | None]]], places: Sequence[str]
 ) -> Figure:
     """A panel per title (a resolution, say); in it per place (a seed) a bar for each basis.
 
@@ -137,7 +118,7 @@ def modularity_bars(
     standard deviations.
 
     Args:
-        panels: {title: {basis: one entry per place, or None where there is none}}.
+        panels: {title: {basis: modules per place, or None where there are none}}.
         places: Names of the places.
 
     Returns:
@@ -148,27 +129,29 @@ def modularity_bars(
     """
     if not panels or any(len(row) != len(places) for p in panels.values() for row in p.values()):
         raise InterbasisError(f"expected at least one panel with {len(places)} graphs per basis")
-    figure, axes = panel_grid(len(panels), across=min(len(panels), 2), height=2.6)
+    figure, axes = style.panel_grid(len(panels), across=min(len(panels), 2), height=2.6)
     for panel, (title, bases) in zip(axes, panels.items(), strict=True):
-        known = {basis: {x: g for x, g in enumerate(row) if g is not None} for basis, row in bases.items()}
-        drawn = grouped_bars(panel, looks(bases), known, lambda graph: graph.value, widths=(0.84, 0.78))
+        known = {basis: {x: g for x, g in enumerate(row) if g and g.null} for basis, row in bases.items()}
+        drawn = grouped_bars(
+            panel, style.looks(bases), known, lambda graph: graph.modularity, widths=(0.84, 0.78)
+        )
         for basis, _, _, graphs in drawn:
             panel.errorbar(
-                list(graphs), [graph.null_mean for graph in graphs.values()],
-                [2 * graph.null_deviation for graph in graphs.values()], linestyle="none", color=INK,
-                marker="_", markersize=4, elinewidth=1.0, gid=f"null:{basis}",
+                list(graphs), [graph.null.mean for graph in graphs.values() if graph.null],
+                [2 * graph.null.deviation for graph in graphs.values() if graph.null], linestyle="none",
+                color=style.INK, marker="_", markersize=4, elinewidth=1.0, gid=f"null:{basis}",
             )  # fmt: skip
             for x, graph in graphs.items():
                 panel.annotate(
                     str(graph.modules), (x, 0), (0, 3), textcoords="offset points", ha="center", va="bottom",
-                    fontsize=5.5, color="white" if basis.lower() != "pca" else INK,
+                    fontsize=5.5, color="white" if basis.lower() != "pca" else style.INK,
                 )  # fmt: skip
-        panel.set_xticks(range(len(places)), [plain(place) for place in places])
-        panel.set_title(plain(title))
+        panel.set_xticks(range(len(places)), [style.plain(place) for place in places])
+        panel.set_title(style.plain(title))
         panel.set_ylim(bottom=0)
     axes[0].set_ylabel("modularity")
-    add_legend(figure, axes[:1], columns=5)
-    note(
+    style.add_legend(figure, axes[:1], columns=5)
+    style.note(
         figure,
         "Numbers: modules. Black: mean of rewired graphs with the same degrees and weights, with two "
         "standard deviations up and down; a bar that ends within them is no more modular than chance.",
@@ -188,7 +171,7 @@ class Tried:
     """What the metric must reach."""
 
 
-@styled
+@style.styled
 def tried_counts(
     rows: Mapping[str, Mapping[str, Sequence[Tried | None]]], places: Sequence[str], metric: str, what: str
 ) -> Figure:
@@ -210,28 +193,28 @@ def tried_counts(
     """
     if not rows or any(len(tried) != len(places) for row in rows.values() for tried in row.values()):
         raise InterbasisError(f"expected at least one model with {len(places)} places per basis")
-    figure = new_figure(WIDTH, 1.35 * len(rows) + 0.7)
+    figure = style.new_figure(style.WIDTH, 1.35 * len(rows) + 0.7)
     axes = figure.subplots(len(rows), len(places), squeeze=False, sharex="col", sharey=True)
-    styles = looks(dict.fromkeys(basis for row in rows.values() for basis in row))
+    styles = style.looks(dict.fromkeys(basis for row in rows.values() for basis in row))
     for line, (model, row) in zip(axes, rows.items(), strict=True):
         for k, panel in enumerate(line):
             for basis, tried in row.items():
                 if (series := tried[k]) is not None:
                     _draw_trials(panel, basis, series, styles[basis]["color"], styles[basis]["linestyle"])
-        line[0].set_ylabel(plain(f"{model}\n{metric}"))
+        line[0].set_ylabel(style.plain(f"{model}\n{metric}"))
     columns = [
         [series for row in rows.values() for tried in row.values() if (series := tried[k])]
         for k in range(len(places))
     ]
     for k, place in enumerate(places):
-        axes[0][k].set_title(plain(place), fontsize=7.5)
+        axes[0][k].set_title(style.plain(place), fontsize=7.5)
         axes[-1][k].set_xlabel(f"{what} kept")
         _set_count_scale(list(axes[:, k]), columns[k])
-    add_legend(figure, axes.flat)
+    style.add_legend(figure, axes.flat)
     bounded = any(not trial.complete for column in columns for tried in column for trial in tried.trials)
     triangles = "Triangles: trials that were stopped early, drawn at the best they could have reached."
     rule = f"Upright: {what} required. Dotted: what the {metric} must reach."
-    note(figure, rule, triangles if bounded else "")
+    style.note(figure, rule, triangles if bounded else "")
     return figure
 
 
@@ -258,7 +241,7 @@ def _draw_trials(panel: Axes, basis: str, tried: Tried, colour: str, dashes: str
     )
     if measured:
         panel.plot(
-            *zip(*measured, strict=True), color=colour, linestyle=dashes, label=plain(basis),
+            *zip(*measured, strict=True), color=colour, linestyle=dashes, label=style.plain(basis),
             gid=f"tried:{basis}",
         )  # fmt: skip
     if bounds:
@@ -268,10 +251,10 @@ def _draw_trials(panel: Axes, basis: str, tried: Tried, colour: str, dashes: str
         )  # fmt: skip
     if tried.count is not None:
         panel.axvline(tried.count, color=colour, linestyle=dashes, linewidth=0.8, gid=f"count:{basis}")
-    panel.axhline(tried.limit, color=INK, linewidth=0.6, linestyle=(0, (1, 2)), zorder=0)
+    panel.axhline(tried.limit, color=style.INK, linewidth=0.6, linestyle=(0, (1, 2)), zorder=0)
 
 
-@styled
+@style.styled
 def share_densities(
     layers: Shares, *, published: Shares | None = None, source: str = "published shares", about: str = ""
 ) -> Figure:
@@ -293,13 +276,13 @@ def share_densities(
     """
     if not layers or not all(layers.values()):
         raise InterbasisError("expected the shares of at least one basis in every layer")
-    figure, panels = panel_grid(len(layers), height=2.5)
-    styles = looks(dict.fromkeys(basis for shares in layers.values() for basis in shares))
+    figure, panels = style.panel_grid(len(layers), height=2.5)
+    styles = style.looks(dict.fromkeys(basis for shares in layers.values() for basis in shares))
     for panel, (layer, shares) in zip(panels, layers.items(), strict=True):
         densities = {basis: density(values) for basis, values in shares.items()}
         for basis, heights in densities.items():
-            style = styles[basis] | {"marker": "None"}
-            panel.plot(GRID, heights, label=plain(basis), gid=f"density:{basis}", **style)
+            look = styles[basis] | {"marker": "None"}
+            panel.plot(GRID, heights, label=style.plain(basis), gid=f"density:{basis}", **look)
         for basis, values in (published or {}).get(layer, {}).items():
             if basis in shares:
                 panel.plot(
@@ -313,13 +296,13 @@ def share_densities(
                 values, below, linestyle="none", marker="|", markersize=4, markeredgewidth=0.7,
                 color=styles[basis]["color"], gid=f"shares:{basis}",
             )  # fmt: skip
-        panel.set_title(plain(layer))
+        panel.set_title(style.plain(layer))
         panel.set_yticks([])
         share_axis(panel, 1.01, "one term")
     panels[0].set_ylabel("density of features")
-    add_legend(figure, panels[:1], columns=len(styles))
+    style.add_legend(figure, panels[:1], columns=len(styles))
     kernel = f"lines: Gaussian kernel of {100 * KERNEL_WIDTH:g} %, reflected at 0 and 100 %."
-    note(figure, about, f"Ticks: the features; {kernel}", f"Thin lines: {source}." if published else "")
+    style.note(figure, about, f"Ticks: the features; {kernel}", f"Thin lines: {source}." if published else "")
     return figure
 
 

@@ -43,17 +43,6 @@ class Cifar10Recipe:
     betas: tuple[float, float] = (0.9, 0.999)
 
 
-def initial_module(recipe: Cifar10Recipe, inputs: int, outputs: int) -> nn.Sequential:
-    """Linear, ReLU, Linear, … with PyTorch's own initial weights, drawn from the recipe's seed."""
-    widths = [inputs, *recipe.hidden, outputs]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)
-        layers: list[nn.Module] = []
-        for before, after in pairwise(widths):
-            layers += [nn.Linear(before, after), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
-
-
 def train(
     recipe: Cifar10Recipe, data: tuple[Samples, Samples], path: Path, report: Report | None = None
 ) -> Path:
@@ -63,7 +52,11 @@ def train(
     """
     check_recipe(recipe)
     inputs, labels = data[0].all()
-    module = initial_module(recipe, inputs[0].numel(), len(data[0].classes))
+    widths = [inputs[0].numel(), *recipe.hidden, len(data[0].classes)]
+    with torch.random.fork_rng(devices=[]):  # PyTorch's own initial weights, drawn from the recipe's seed
+        torch.manual_seed(recipe.seed)
+        layers = [layer for ends in pairwise(widths) for layer in (nn.Linear(*ends), nn.ReLU())]
+    module = nn.Sequential(*layers[:-1])
     optimizer = torch.optim.Adam(module.parameters(), lr=recipe.learning_rate, betas=recipe.betas, fused=True)
 
     def loss(samples: Tensor, step: int) -> Tensor:

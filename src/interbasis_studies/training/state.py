@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.base.files import clear_left_over, write_atomically
 from interbasis.base.tensor_file import tensor_digest
 
@@ -48,30 +48,28 @@ class TrainingState:
         """Load the state of an interrupted run and give its counters; those given where there is none."""
         if not self.path.exists():
             return counters
-        try:
+        with Explained(
+            f"{self.path} is not a readable training state", SafetensorError, OSError, KeyError, TypeError,
+            RuntimeError, remedy="delete it to start again",
+        ), torch.no_grad():  # fmt: skip
             with safe_open(self.path, "pt") as file:
                 metadata = file.metadata()
                 stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                digest = metadata.pop("sha256", "")
-                if tensor_digest(stored, json.dumps(metadata, sort_keys=True)) != digest:
-                    raise RuntimeError("its SHA-256 is not the one it was written with")
-                self._check_recipe(json.loads(metadata["recipe"]))
-                values = {name: int(metadata[name]) for name in counters}
-                with torch.no_grad():
-                    for name, weight in self.weights.items():
-                        weight.copy_(stored[f"weight/{name}"])
-                        self.optimizer.state[weight] = {
-                            "step": torch.tensor(float(values["step"])),
-                            "exp_avg": stored[f"mean/{name}"],
-                            "exp_avg_sq": stored[f"square/{name}"],
-                        }
-                    for name, buffer in self.buffers.items():
-                        buffer.copy_(stored[f"buffer/{name}"])
-                return values
-        except (SafetensorError, OSError, KeyError, TypeError, RuntimeError) as error:
-            raise InterbasisError(
-                f"{self.path} is not a readable training state ({error}); delete it to start again"
-            ) from error
+            digest = metadata.pop("sha256", "")
+            if tensor_digest(stored, json.dumps(metadata, sort_keys=True)) != digest:
+                raise RuntimeError("its SHA-256 is not the one it was written with")
+            self._check_recipe(json.loads(metadata["recipe"]))
+            counters = {name: int(metadata[name]) for name in counters}
+            for name, weight in self.weights.items():
+                weight.copy_(stored[f"weight/{name}"])
+                self.optimizer.state[weight] = {
+                    "step": torch.tensor(float(counters["step"])),
+                    "exp_avg": stored[f"mean/{name}"],
+                    "exp_avg_sq": stored[f"square/{name}"],
+                }
+            for name, buffer in self.buffers.items():
+                buffer.copy_(stored[f"buffer/{name}"])
+        return counters
 
     def _check_recipe(self, before: dict[str, Any]) -> None:
         for key, value in json.loads(json.dumps(self.recipe)).items():

@@ -9,14 +9,13 @@ import torch
 
 from interbasis.base.errors import InterbasisError
 from interbasis.numerics.integration import rule
-from interbasis_studies.bench import measures, processes, run, sweeps
+from interbasis_studies.bench import measures, processes, run
 from interbasis_studies.bench.autograd import batched, fused, looped, looped_edges
 from interbasis_studies.bench.compare import compare, read_result
-from interbasis_studies.bench.measures import least_time, ratio
+from interbasis_studies.bench.measures import exponent, grown, least_time, ratio
 from interbasis_studies.bench.page import write_page
 from interbasis_studies.bench.records import BenchComparison, BenchResult, Measure
 from interbasis_studies.bench.shapes import Shape
-from interbasis_studies.bench.sweeps import exponent, grown
 
 TINY = Shape(12, 24, 2, positions=6, samples=2)
 TURNED = Shape(12, 24, 2, 1, positions=6, samples=2)
@@ -27,13 +26,13 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[BenchResult, Any
     """The whole benchmark with shapes that take no time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "QUICK", {"one": TINY, "other": TURNED})
-        patch.setattr(run, "SMALL", TINY)
-        patch.setattr(run, "FACTORS", {"tokens": (1, 2), "depth": (1, 2)})
-        patch.setattr(sweeps, "FACTORS", {"tokens": (1, 2), "depth": (1, 2)})
+        patch.setattr(measures, "SMALL", TINY)
+        patch.setattr(measures, "FACTORS", {"tokens": (1, 2), "depth": (1, 2)})
         patch.setattr(run, "peak_memory", lambda shape: 10**9)
         patch.setattr(measures, "ROWS", 2)
         patch.setattr(measures, "POSITIONS", 3)
-        patch.setattr(run, "rotary_ratios", lambda w, c, t, r: measures.rotary_ratios(64, 8, 16, 1))
+        rotary_ratios = measures.rotary_ratios
+        patch.setattr(measures, "rotary_ratios", lambda w, c, t, r: rotary_ratios(64, 8, 16, 1))
         folder = tmp_path_factory.mktemp("bench")
         told = []
         result = run.run(folder, quick=True, scaling=False, progress=lambda *a: told.append(a))
@@ -75,10 +74,9 @@ def test_an_interrupted_benchmark_resumes(tmp_path: Path, monkeypatch: pytest.Mo
         return {f"phases/{name}/edges": Measure(value=float(len(calls)))}
 
     monkeypatch.setattr(run, "QUICK", {"one": TINY, "other": TURNED})
-    monkeypatch.setattr(run, "FACTORS", {})
-    monkeypatch.setattr(run, "phase_ratios", part)
-    monkeypatch.setattr(run, "autograd_ratios", lambda *a: {})
-    monkeypatch.setattr(run, "rotary_ratios", lambda *a: {})
+    monkeypatch.setattr(measures, "phase_ratios", part)
+    monkeypatch.setattr(measures, "autograd_ratios", lambda *a: {})
+    monkeypatch.setattr(measures, "rotary_ratios", lambda *a: {})
     monkeypatch.setattr(run, "peak_memory", lambda shape: 1)
     with pytest.raises(KeyboardInterrupt):
         run.run(tmp_path, quick=True, scaling=False)

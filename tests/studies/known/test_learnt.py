@@ -9,9 +9,9 @@ from interbasis.analysis.modules.modules import Modules, find_modules
 from interbasis.analysis.modules.weighted_graph import WeightedGraph
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis_studies.known import PlantedSpec, fit, plant
-from interbasis_studies.known.learnt import edge_counts, halves, network_answers, shared
 from interbasis_studies.known.scores import leiden_with_count
 from interbasis_studies.known.truth import KnownNetwork
+from learnt_measures import edge_counts, halves, network_answers, shared
 
 SPEC = PlantedSpec(parts=2, size=3, hidden=6, depth=1, samples=300)
 

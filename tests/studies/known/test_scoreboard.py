@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +123,8 @@ def test_processes_share_the_cells(tmp_path: Path) -> None:
     cells = [module._Cell(SMALL, seed, ("lib",)) for seed in (0, 1)]
     checkpoints = Checkpoints(tmp_path, "scoreboard", {})
     checkpoints.begin()
-    with module._mapping(2) as mapping:
-        shared = list(mapping(partial(module._stored, checkpoints), cells))
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        shared = list(pool.map(partial(module._stored, checkpoints), cells))
     alone = [module._stored(NO_CHECKPOINTS, cell) for cell in cells]
     assert shared == alone
     assert all(checkpoints.checkpoint(cell.key).complete for cell in cells)

@@ -5,8 +5,12 @@ import torch
 
 import interbasis
 from interbasis_studies.known import fit, plant_transformer, score
-from interbasis_studies.known.transformers import POSITIONS, SUBSPACES, TOKENS, _where
+from interbasis_studies.known.planted import Draws
+from interbasis_studies.known.programs import transformer_program
 from interbasis_studies.known.truth import KnownNetwork
+
+PROGRAM = transformer_program(Draws(1))
+TOKENS, POSITIONS = PROGRAM.sizes["token"], PROGRAM.sizes["position"]
 
 
 @pytest.fixture(scope="module")
@@ -16,11 +20,11 @@ def known() -> KnownNetwork:
 
 def test_heads_do_what_they_are_called(known: KnownNetwork) -> None:
     g = known.truth.values[-2].unflatten(0, (60, POSITIONS))
-    before = g[:, 1:, _where("previous")].argmax(-1)
+    before = g[:, 1:, PROGRAM.where("previous")].argmax(-1)
     assert torch.equal(before, known.inputs[:, :-1])
     share = (known.inputs == 0).double().cumsum(1) / torch.arange(1, POSITIONS + 1)
-    assert (g[..., _where("count")][..., 0] - share).abs().max() <= 1e-12
-    row, copied = known.inputs[0].tolist(), g[0, :, _where("copied")].argmax(-1).tolist()
+    assert (g[..., PROGRAM.where("count")][..., 0] - share).abs().max() <= 1e-12
+    row, copied = known.inputs[0].tolist(), g[0, :, PROGRAM.where("copied")].argmax(-1).tolist()
     checked = 0
     for t in range(2, POSITIONS):
         followers = {row[s + 1] for s in range(t) if row[s] == row[t]}
@@ -40,7 +44,7 @@ def test_mixing_hides_it_and_changes_nothing(known: KnownNetwork) -> None:
 
 def test_jacobians_vanish_where_no_interaction_is_told(known: KnownNetwork) -> None:
     truth, network = known.truth, known.network
-    names = list(SUBSPACES)
+    names = list(PROGRAM.sizes)
     for k, section in enumerate(network.sections):
         T_in, T_out = truth.mixings[k], truth.mixings[k + 1]
         f = network.activations_at(k, known.inputs[:2])

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 import interbasis
-from interbasis_studies.known import score_two_tasks
-from interbasis_studies.known.two_task_transformer import TwoTaskTransformerRecipe, train_two_task_transformer
-from interbasis_studies.known.two_tasks import TwoTasks
+from two_task_transformer import TwoTaskTransformerRecipe, train_two_task_transformer
+from two_tasks import TwoTasks, score_two_tasks
 
 RECIPE = TwoTaskTransformerRecipe(p=5, q=5, width=16, hidden=16, steps=60, samples=200, test_samples=100)
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 import interbasis
-from interbasis_studies.known import TwoTaskRecipe, score_two_tasks, train_two_tasks
-from interbasis_studies.known.two_tasks import TwoTasks
+from two_tasks import TwoTaskRecipe, TwoTasks, score_two_tasks, train_two_tasks
 
 RECIPE = TwoTaskRecipe(hidden=16, steps=150, samples=600, test_samples=200)
 

@@ -16,11 +16,16 @@ from interbasis.data.modadd import pairs
 from interbasis.models import mlp
 from interbasis_studies.paper import plan as plans
 from interbasis_studies.paper import runner
-from interbasis_studies.paper.plan import Plan, TaskName, make_plan
+from interbasis_studies.paper.plan import Plan, ReproduceRequest, TaskName
 from interbasis_studies.paper.records import Reproduction
 from interbasis_studies.training.modadd import Recipe, initial_weights, logits
 
 Reproduced = tuple[Plan, Reproduction[Any]]
+
+
+def make_plan(task: TaskName, out: Path, **fields: Any) -> Plan:
+    """A plan from the fields of a request by name."""
+    return Plan.from_request(task, ReproduceRequest.validated(out=out, **fields))
 
 
 def small_adder(seed: int) -> dict[str, torch.Tensor]:

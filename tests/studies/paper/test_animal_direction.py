@@ -10,6 +10,7 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 import interbasis
+from animal_direction import animal_direction, load_images, table
 from interbasis import features
 from interbasis.data.samples import scale_pixels
 from interbasis.models import mlp
@@ -37,7 +38,7 @@ def test_the_direction_is_chosen_on_training_images_and_measured_on_others(
     made: tuple[Images, Path, nn.Sequential],
 ) -> None:
     images, path, module = made
-    result = cifar10.animal_direction(images, [path])
+    result = animal_direction(images, [path])
     (model,) = result.models
     network = mlp.load(path)
     truth = torch.isin(images.test[1], torch.tensor(cifar10.ANIMALS))
@@ -54,7 +55,7 @@ def test_the_direction_is_chosen_on_training_images_and_measured_on_others(
             assert row.accuracy_before == accuracy
             assert row.feature != row.second_feature
     assert model.bases["lib"][0].auroc > 0.7
-    assert cifar10.table(result).count("\n") == 1 + 2 * 4
+    assert table(result).count("\n") == 1 + 2 * 4
 
 
 def test_images_are_read_as_everywhere_else(tmp_path: Path) -> None:
@@ -64,7 +65,7 @@ def test_images_are_read_as_everywhere_else(tmp_path: Path) -> None:
     }
     labels: dict[str, Any] = {f"y_{split}": np.arange(6, dtype=np.uint8) for split in ("train", "test")}
     np.savez(tmp_path / "images.npz", **arrays, **labels)
-    images = cifar10.Images.load(tmp_path / "images.npz")
+    images = load_images(tmp_path / "images.npz")
     stored = arrays["x_test"][5, 1, 3, 2] / 127.5 - 1
     assert images.test[0][5].view(3, 32, 32)[2, 1, 3].item() == pytest.approx(stored, abs=1e-6)
     assert images.train[1].tolist() == [0, 1, 2, 3, 4, 5]
@@ -72,6 +73,6 @@ def test_images_are_read_as_everywhere_else(tmp_path: Path) -> None:
 
 def test_bad_files_are_refused(tmp_path: Path, made: tuple[Images, Path, nn.Sequential]) -> None:
     with pytest.raises(interbasis.InterbasisError, match="no such file"):
-        cifar10.animal_direction(tmp_path / "none.npz", [])
+        animal_direction(tmp_path / "none.npz", [])
     with pytest.raises(interbasis.InterbasisError, match="safetensors"):
-        cifar10.animal_direction(made[0], [tmp_path / "none.safetensors"])
+        animal_direction(made[0], [tmp_path / "none.safetensors"])

@@ -18,10 +18,10 @@ from interbasis.analysis.stages.features import FeaturesResult
 from interbasis.analysis.stored_results import load_result, load_tensors
 from interbasis.run.run import open_run
 from interbasis_studies.paper import runner
-from interbasis_studies.paper.plan import Plan, make_plan
+from interbasis_studies.paper.plan import Plan
 from interbasis_studies.paper.tasks.language.measures import kinds, shape
 from interbasis_studies.paper.tasks.language.records import TokensUsed
-from studies.paper.conftest import Reproduced
+from studies.paper.conftest import Reproduced, make_plan
 from tiny_models import random_model
 
 

@@ -20,11 +20,11 @@ from interbasis.run.named_build import build_by_name
 from interbasis.run.run import open_run
 from interbasis_studies.paper import runner
 from interbasis_studies.paper.claims import Verdict
-from interbasis_studies.paper.plan import Plan, make_plan
+from interbasis_studies.paper.plan import Plan
 from interbasis_studies.paper.records import Reproduction, SavedFigure
 from interbasis_studies.paper.tasks import open_task
 from interbasis_studies.paper.tasks.modadd import measures
-from studies.paper.conftest import Reproduced
+from studies.paper.conftest import Reproduced, make_plan
 from widths import check_command
 
 

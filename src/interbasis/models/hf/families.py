@@ -291,11 +291,12 @@ def _rotary_attention(module: Any, config: Any, angles: Any, k: int) -> Branch:
     kind = getattr(module, "attention_type", getattr(module, "layer_type", None))
     kind = kind or (getattr(config, "layer_types", None) or [None] * (k + 1))[k]
     width = module.head_dim if not latent else max(module.qk_head_dim, module.v_head_dim)
+    window = getattr(module, "sliding_window", None) if getattr(module, "is_sliding", True) else None
     shape = AttentionShape(
         config.num_attention_heads,
         width,
         scale=getattr(module, "scaling", None),
-        window=_window(module, config),
+        window=config.sliding_window if config.model_type in ONE_WINDOW else window,
         cap=getattr(module, "attn_logit_softcapping", None),
         rotary=parts.rotary(angles, kind) if _turns(module, config) else None,
         sinks=_numbers(getattr(module, "sinks", None)),
@@ -322,12 +323,6 @@ def _numbers(parameter: Tensor | None) -> tuple[float, ...] | None:
     if parameter is None:
         return None
     return (0.0,) * len(parameter) if parameter.is_meta else tuple(parameter.double().tolist())
-
-
-def _window(module: Any, config: Any) -> int | None:
-    if config.model_type in ONE_WINDOW:
-        return config.sliding_window
-    return getattr(module, "sliding_window", None) if getattr(module, "is_sliding", True) else None
 
 
 def _turns(module: Any, config: Any) -> bool:

@@ -57,12 +57,7 @@ class AttentionDifference(PassCore):
         return torch.cat([self.attention(u_G + change, outputs) - base, base], dim=-1)
 
     def batch_sums(
-        self,
-        u: Tensor,
-        outputs: slice,
-        metric: Tensor,
-        signs: Tensor | None,
-        counted: Counted | None = None,
+        self, u: Tensor, outputs: slice, metric: Tensor, signs: Tensor | None, counted: Counted | None = None
     ) -> Sums:
         """Compute exact sums, whatever the signs."""
         positions = torch.arange(outputs.start, outputs.stop, device=u.device).expand(len(u), -1)

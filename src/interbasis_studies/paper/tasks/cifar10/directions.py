@@ -4,13 +4,9 @@ For each model (3072-60-60-10, ReLU) and basis: AUROC of every feature for anima
 vehicle (four), variance of the best feature that the attribute explains, and test accuracy after that
 feature is set to its mean given the true attribute. The basis, the choice of the feature and its means
 come from the training images; AUROC, explained variance and accuracy are measured on the test images.
-
-    python -m interbasis_studies.paper.tasks.cifar10 DATA.npz CHECKPOINT.safetensors … [--json]
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -19,14 +15,9 @@ from interbasis.analysis.features.activations import FeatureReader, collect
 from interbasis.analysis.features.interventions import intervene
 from interbasis.analysis.features.probes import auroc, best, explained_variance, separation
 from interbasis.base.progress import Progress, silent
-from interbasis.base.records import Basis, Record
-from interbasis.data import cifar10
-from interbasis.data.samples import Split
+from interbasis.base.records import Record
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.models import mlp
 from interbasis.network.network import Network
-from interbasis.run.build import build
-from interbasis_studies.paper.plan import CENTRAL_BASES
 from interbasis_studies.paper.tasks.classifier import ClassifierResult
 
 ANIMALS = (2, 3, 4, 5, 6, 7)
@@ -37,7 +28,6 @@ RANKED_FEATURES = 4
 """Features of a layer that the paper shows, from the best on."""
 MAX_PROBED_FEATURES = 512
 """The first features of a layer that are looked at; only PCA at the input has more."""
-SPLITS: tuple[Split, Split] = ("train", "test")
 GROUPS = tuple(int(label in ANIMALS) for label in range(10))
 
 
@@ -83,32 +73,12 @@ class Cifar10Result(ClassifierResult):
         return self.directions[self.layers[-2]]
 
 
-class ModelDirections(Record):
-    """The directions of one model in several bases."""
-
-    checkpoint: str
-    whole: WholeModel
-    bases: dict[Basis, tuple[Direction, ...]]
-
-
-class AnimalDirections(Record):
-    """The directions of several models."""
-
-    models: tuple[ModelDirections, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class Images:
     """CIFAR-10 as rows of 3,072 numbers in [−1, 1], channel by channel, with labels."""
 
     train: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Images":
-        """All of them in memory, from any file or folder that `interbasis.data.cifar10` reads."""
-        train, test = (cifar10.load(path, split).all() for split in SPLITS)
-        return cls(train, test)
 
 
 def direction(network: Network, layer: LayerBasis, images: Images, progress: Progress = silent) -> Direction:
@@ -153,41 +123,3 @@ def whole_model(network: Network, images: Images) -> WholeModel:
         attribute_accuracy=(animal[logits.argmax(1)] == truth).double().mean().item(),
         accuracy=(logits.argmax(1) == labels).double().mean().item(),
     )
-
-
-def animal_direction(
-    data: Images | str | Path, checkpoints: Sequence[str | Path], progress: Progress = silent
-) -> AnimalDirections:
-    """C4–C6 for several models in LIB and PCA."""
-    images = data if isinstance(data, Images) else Images.load(data)
-    models = []
-    for done, path in enumerate(checkpoints):
-        progress("models", done, len(checkpoints))
-        network = mlp.load(path).double()
-        directions: dict[Basis, tuple[Direction, ...]] = {}
-        for basis in CENTRAL_BASES:
-            graph = build(
-                network, images.train, basis=basis, edge_method=None, exact=True, progress=progress
-            ).graph
-            directions[basis] = tuple(direction(network, layer, images, progress) for layer in graph.layers)
-        whole = whole_model(network, images)
-        models.append(ModelDirections(checkpoint=Path(path).name, whole=whole, bases=directions))
-    return AnimalDirections(models=tuple(models))
-
-
-def table(result: AnimalDirections) -> str:
-    """The result as Markdown, one line per model, basis and layer."""
-    lines = [
-        "| model | basis | layer | AUROC | second | model's AUROC | explained | accuracy before → after |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for model in result.models:
-        for basis, layers in model.bases.items():
-            for row in layers:
-                lines.append(
-                    f"| {model.checkpoint.removesuffix('.safetensors')} | {basis} | {row.layer} "
-                    f"| {row.auroc:.3f} (f{row.feature}) | {row.second_auroc:.3f} (f{row.second_feature}) "
-                    f"| {model.whole.auroc:.3f} | {row.explained:.0%} "
-                    f"| {row.accuracy_before:.2%} → {row.accuracy_after:.2%} |"
-                )
-    return "\n".join(lines)

@@ -9,14 +9,7 @@ from interbasis_studies.paper.published import DIRECTION, FEW_EDGES
 from interbasis_studies.paper.records import Reproduction
 from interbasis_studies.paper.tasks.cifar10.directions import Cifar10Result
 from interbasis_studies.paper.tasks.classifier import ClassifierTask
-from interbasis_studies.paper.tasks.classifier.figures import (
-    Labels,
-    edges_tried,
-    graphs,
-    modularity,
-    range_in_words,
-    seeds_in_words,
-)
+from interbasis_studies.paper.tasks.classifier import figures as common
 
 ANIMALS = "Animal against vehicle"
 RANKS = ("best", "2nd", "3rd", "4th")
@@ -26,14 +19,14 @@ def pictures(task: ClassifierTask[Cifar10Result], r: Reproduction[Cifar10Result]
     """All figures in the order of the page."""
     sections, layers = task.section_names(r), task.layer_names(r)
     yield _edges(r, list(sections.values()))
-    yield from edges_tried(r, sections)
+    yield from common.edges_tried(r, sections)
     yield _auroc(r, layers)
     yield from _effects(r, layers)
-    yield from modularity(r)
-    yield from graphs(r, labels)
+    yield from common.modularity(r)
+    yield from common.graphs(r, labels)
 
 
-def labels(job: Cifar10Result) -> Labels:
+def labels(job: Cifar10Result) -> common.Labels:
     """The best direction of every layer."""
     return {row.layer: {row.feature: f"animal {row.auroc:.2f}"} for row in job.directions.values()}
 
@@ -44,9 +37,9 @@ def _edges(r: Reproduction[Cifar10Result], places: Sequence[str]) -> Picture:
         {title: _values(r, lambda job: job.counts)}, places, "edges, log scale", scale="log", bottom=1,
         lines={title: FEW_EDGES},
         explanation="Fewest edges that keep test accuracy within 0.1 points; "
-        f"{range_in_words(r)}. Dashed: the paper's “about {FEW_EDGES}” for LIB.",
+        f"{common.range_in_words(r)}. Dashed: the paper's “about {FEW_EDGES}” for LIB.",
     )  # fmt: skip
-    return Picture("Edges required", "edges", f"Edges required, {seeds_in_words(r)}.", figure)
+    return Picture("Edges required", "edges", f"Edges required, {common.seeds_in_words(r)}.", figure)
 
 
 def _auroc(r: Reproduction[Cifar10Result], layers: Mapping[str, str]) -> Picture:
@@ -68,8 +61,8 @@ def _auroc(r: Reproduction[Cifar10Result], layers: Mapping[str, str]) -> Picture
         panels, RANKS[:ranks], "AUROC", bottom=0.5, top=1, lines=dict.fromkeys(panels, whole),
         published={layers[r.jobs[0].layers[-2]]: {"LIB": paper}},
         explanation="AUROC of single features for animal against vehicle on the test images, the features "
-        f"ranked on training images; {range_in_words(r)}. Dashed: the whole models, {whole:.3f} (paper "
-        f"{DIRECTION['model']}). Diamond: the paper's {paper[0]}."
+        f"ranked on training images; {common.range_in_words(r)}. Dashed: the whole models, {whole:.3f} "
+        f"(paper {DIRECTION['model']}). Diamond: the paper's {paper[0]}."
         + few,
     )  # fmt: skip
     caption = "The best directions of every layer as classifiers of animal against vehicle."
@@ -81,7 +74,7 @@ def _effects(r: Reproduction[Cifar10Result], layers: Mapping[str, str]) -> Itera
     explained = [DIRECTION["explained"] if layer == last_hidden else None for layer in layers]
     gain = DIRECTION["after"] - DIRECTION["before"]
     raised = [gain if layer == last_hidden else None for layer in layers]
-    over = f"{range_in_words(r).capitalize()}. Diamond: the paper's"
+    over = f"{common.range_in_words(r).capitalize()}. Diamond: the paper's"
     yield Picture(
         ANIMALS, "explained", "Share of the best direction's variance that animal or vehicle explains.",
         seed_figures.spread_bars(

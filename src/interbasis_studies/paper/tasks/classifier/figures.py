@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from interbasis import figures
 from interbasis.analysis.ablation.records import EdgesRequired, NodesRequired
 from interbasis.analysis.stages.ablate import AblationResult
+from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.analysis.stored_results import load_tensors
 from interbasis.base.records import Basis
 from interbasis.graph.store import load
@@ -96,7 +97,7 @@ def modularity(r: Reproduction[C]) -> Iterator[Picture]:
     """Modularity at both resolutions beside the rewired graphs'."""
     panels = {
         f"γ = {partition.resolution:g}": {
-            BASIS_LABELS[basis]: [_modularity(job, partition.resolution) for job in r.by_seed(basis)]
+            BASIS_LABELS[basis]: [_modules(job, partition.resolution) for job in r.by_seed(basis)]
             for basis in r.finished_bases
         }
         for partition in r.jobs[0].partitions
@@ -107,12 +108,9 @@ def modularity(r: Reproduction[C]) -> Iterator[Picture]:
     )  # fmt: skip
 
 
-def _modularity(job: ClassifierResult | None, resolution: float) -> seed_figures.Modularity | None:
+def _modules(job: ClassifierResult | None, resolution: float) -> ModulesResult | None:
     partition = job and job.partition(resolution)
-    result = partition.result if partition else None
-    if result is None or result.null is None:
-        return None
-    return seed_figures.Modularity(result.modularity, result.null.mean, result.null.deviation, result.modules)
+    return partition.result if partition else None
 
 
 def graphs(r: Reproduction[C], labels: Callable[[C], Labels]) -> Iterator[Picture]:
@@ -136,8 +134,7 @@ def graph_figure(
     needed = {
         source: masks[name] for source in graph.section_names if (name := f"edge_mask.{source}") in masks
     }
-    partition = job.partition(resolution)
-    result = partition.result if partition else None
+    result = _modules(job, resolution)
     return figures.interaction_graph(
         graph, top=top, needed=needed, labels=labels, modules=None if result is None else result.layers
     )

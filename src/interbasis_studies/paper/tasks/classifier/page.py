@@ -4,15 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from interbasis.analysis.ablation.records import EdgesRequired
-from interbasis.analysis.stages.modules import NullModularity
 from interbasis.base.records import Basis
 from interbasis.show.tables import Cell, markdown_table, percent
 from interbasis_studies.paper.plan import BASIS_LABELS
 from interbasis_studies.paper.records import Reproduction
-from interbasis_studies.paper.tasks.classifier import C, ClassifierTask, Frequencies, Partition
+from interbasis_studies.paper.tasks.classifier import C, ClassifierTask, Partition
 
 SMALLEST_DEVIATION = 1e-9
-"""Standard deviations of rewired graphs' modularity below this are rounding."""
+"""Standard deviations of rewired graphs' modularity below this are rounding, as with a single module."""
 Rows = Mapping[Basis, Sequence[Sequence[Cell]]]
 """The paper's rows by basis and seed."""
 
@@ -125,18 +124,13 @@ def _partition(partition: Partition, frequencies: bool) -> list[Cell]:
     result = partition.result
     if result is None or result.null is None:
         return [*["–"] * (4 + frequencies), partition.problem]
+    null = result.null
     cells: list[Cell] = [
-        result.modules, f"{result.modularity:.3f}", f"{result.null.mean:.3f} ± {result.null.deviation:.3f}",
-        _deviations(result.null), f"{result.agreement_over_seeds:.2f}",
+        result.modules, f"{result.modularity:.3f}", f"{null.mean:.3f} ± {null.deviation:.3f}",
+        f"{null.z:+.1f}" if null.deviation > SMALLEST_DEVIATION else None,
+        f"{result.agreement_over_seeds:.2f}",
     ]  # fmt: skip
-    return [*cells, _frequencies(partition.frequencies)] if partition.frequencies else cells
-
-
-def _deviations(null: NullModularity) -> str:
-    """z; none where all rewired graphs have the same modularity, as with a single module."""
-    return f"{null.z:+.1f}" if null.deviation > SMALLEST_DEVIATION else "–"
-
-
-def _frequencies(frequencies: Frequencies) -> str:
-    separated = ", ".join(map(str, frequencies.own)) or "none"
-    return f"{separated} (of {len(frequencies.considered)}; agreement {frequencies.agreement:.2f})"
+    if known := partition.frequencies:
+        separated = ", ".join(map(str, known.own)) or "none"
+        cells.append(f"{separated} (of {len(known.considered)}; agreement {known.agreement:.2f})")
+    return cells

@@ -4,14 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from interbasis_studies.paper.claims import PaperClaim, Verdict, spread
 from interbasis_studies.paper.records import ComparedEdges, Reproduction
-from interbasis_studies.paper.tasks.language.records import (
-    CENTRAL_KINDS,
-    Kind,
-    LanguageResult,
-    NormEdges,
-    Profiles,
-    Reach,
-)
+from interbasis_studies.paper.tasks.language import records
+from interbasis_studies.paper.tasks.language.records import CENTRAL_KINDS, LanguageResult
 
 HALF = 0.5
 PAPER_POSITIONAL, MIN_POSITIONAL = 0.97, 0.9
@@ -73,7 +67,7 @@ def removable(job: LanguageResult) -> list[float]:
     ]
 
 
-def positional(profiles: Profiles) -> Verdict:
+def positional(profiles: records.Profiles) -> Verdict:
     """L1 of the first directions at the start of the middle block."""
     shares, pooled = [row.share for row in profiles.features], profiles.pooled
     each = ", ".join(f"{share:.0%}" for share in shares)
@@ -83,7 +77,7 @@ def positional(profiles: Profiles) -> Verdict:
     )  # fmt: skip
 
 
-def layer_norms(norms: Sequence[NormEdges], middle: int) -> Verdict:
+def layer_norms(norms: Sequence[records.NormEdges], middle: int) -> Verdict:
     """L2 of all layer norms: 1-to-1 edges, feature 1 first in the variance, the variance to all outputs."""
     shares = [norm.own for norm in norms]
     heard = [norm for norm in norms if norm.first is not None]
@@ -104,7 +98,7 @@ def layer_norms(norms: Sequence[NormEdges], middle: int) -> Verdict:
     return L2.judge(here, all(holds.values()), any(holds.values()), f"does not hold: {missing}")
 
 
-def attention_inputs(rows: Sequence[Reach], middle: int) -> Verdict:
+def attention_inputs(rows: Sequence[records.Reach], middle: int) -> Verdict:
     """L3 of the edges needed from the first two inputs of the middle block's attention."""
     row = next((row for row in rows if row.source == f"attn_in.{middle}"), rows[len(rows) // 2])
     first, second = row.first
@@ -128,7 +122,7 @@ def can_go(lib: Sequence[float], pca: Sequence[float]) -> Verdict:
     )  # fmt: skip
 
 
-def sparser(comparison: Sequence[ComparedEdges], kinds: Mapping[str, Kind]) -> Verdict:
+def sparser(comparison: Sequence[ComparedEdges], kinds: Mapping[str, records.Kind]) -> Verdict:
     """L5 of LIB's edges required beside PCA's, with the bootstrap interval of their ratio."""
     rows = [row for row in comparison if kinds[row.source] in CENTRAL_KINDS]
     if not rows:

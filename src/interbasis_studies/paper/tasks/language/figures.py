@@ -67,14 +67,11 @@ def required(jobs: Sequence[LanguageResult]) -> Figure:
             shown = [(place, sections[name]) for place, name in enumerate(names) if name in sections]
             shift = 0.16 * (number - (len(jobs) - 1) / 2)
             heights = [100 * row.count / row.possible for _, row in shown]
-            low, high = (
-                [100 * row.interval[side] / row.possible for _, row in shown if row.interval]
-                for side in (0, 1)
-            )
             ends = [
-                [max(0.0, y - a) for y, a in zip(heights, low, strict=True)],
-                [max(0.0, b - y) for y, b in zip(heights, high, strict=True)],
-            ]
+                [max(0.0, sign * (100 * row.interval[side] / row.possible - y))
+                 for y, (_, row) in zip(heights, shown, strict=True) if row.interval]
+                for side, sign in enumerate((-1, 1))
+            ]  # fmt: skip
             style = look(number)
             panel.errorbar(
                 [place + shift for place, _ in shown], heights, ends, fmt=style["marker"], capsize=2,

@@ -17,19 +17,8 @@ from interbasis.network.cores import Attention, Core, Elementwise, Gated, Normal
 from interbasis.network.network import Network
 from interbasis.run.run import Run
 from interbasis_studies.paper.jobs import JobClock
-from interbasis_studies.paper.tasks.language.records import (
-    CENTRAL_KINDS,
-    CombinedAblation,
-    CombinedAblations,
-    Kind,
-    MeasuredLayer,
-    NormEdges,
-    Profile,
-    Profiles,
-    ProfileShape,
-    Reach,
-    ShownExamples,
-)
+from interbasis_studies.paper.tasks.language import records
+from interbasis_studies.paper.tasks.language.records import CENTRAL_KINDS, Kind
 
 KIND_OF_CORE: tuple[tuple[type[Core], Kind], ...] = (
     (Attention, "attention"), (Elementwise, "MLP"), (Gated, "MLP"), (Variance, "norm in"),
@@ -70,10 +59,10 @@ def middle_block(network: Network) -> int:
 
 def combined_ablations(
     opened: Run, kinds: dict[str, Kind], ablation: AblationResult, clock: JobClock
-) -> tuple[CombinedAblation, ...]:
+) -> tuple[records.CombinedAblation, ...]:
     """The cross-entropy with the masks of several sections in force at once, unless it is stored."""
     fingerprint = ablation.data.fingerprint
-    stored = opened.stored(CombinedAblations)
+    stored = opened.stored(records.CombinedAblations)
     if stored is not None and (stored.data, stored.counts) == (fingerprint, ablation.counts):
         return stored.groups
     tensors = opened.stored_tensors(AblationResult)
@@ -85,7 +74,7 @@ def combined_ablations(
     if len(masks) > len(groups["all of these"]):
         groups["layer norms, too"] = list(masks)
     rows = tuple(
-        CombinedAblation(
+        records.CombinedAblation(
             sections=name,
             number=len(sources),
             edges=sum(int(masks[source][:, 1:].sum()) for source in sources),
@@ -95,12 +84,12 @@ def combined_ablations(
         for name, sources in groups.items()
         if sources
     )
-    opened.store(CombinedAblations(data=fingerprint, counts=ablation.counts, groups=rows))
+    opened.store(records.CombinedAblations(data=fingerprint, counts=ablation.counts, groups=rows))
     clock.stop("sections together")
     return rows
 
 
-def node_layers(opened: Run) -> dict[str, MeasuredLayer]:
+def node_layers(opened: Run) -> dict[str, records.MeasuredLayer]:
     """Widths, variances, and how positional the first features are."""
     features, summaries = opened.stored(FeaturesResult), summarise(opened.graph).layers
     assert features is not None
@@ -109,7 +98,7 @@ def node_layers(opened: Run) -> dict[str, MeasuredLayer]:
         variances = layer.variances[1 if layer.constant else 0 :] if layer.variances is not None else None
         described = features.layers[layer.name].by_index()
         first = range(1 + layer.isolated, 1 + layer.isolated + LISTED_FEATURES)
-        rows[layer.name] = MeasuredLayer(
+        rows[layer.name] = records.MeasuredLayer(
             summary=summaries[layer.name],
             variance=None if variances is None else variances.sum().item(),
             positional=tuple(
@@ -119,7 +108,7 @@ def node_layers(opened: Run) -> dict[str, MeasuredLayer]:
     return rows
 
 
-def layer_norms(graph: InteractionGraph, kinds: dict[str, Kind]) -> dict[str, NormEdges]:
+def layer_norms(graph: InteractionGraph, kinds: dict[str, Kind]) -> dict[str, records.NormEdges]:
     """The edges of every layer norm."""
     rows = {}
     for k, (name, kind) in enumerate(kinds.items()):
@@ -137,7 +126,7 @@ def layer_norms(graph: InteractionGraph, kinds: dict[str, Kind]) -> dict[str, No
         if kind == "norm out" and source.isolated:
             outputs = edges[1:, 1:]
             reaches = (outputs[:, 0] >= MIN_REACHING_EDGE * outputs.amax(1)).double().mean().item()
-        rows[name] = NormEdges(
+        rows[name] = records.NormEdges(
             source=name,
             target=target.name,
             own=_largest_share(inner[:PICTURED_OUTPUTS]).median().item(),
@@ -149,7 +138,7 @@ def layer_norms(graph: InteractionGraph, kinds: dict[str, Kind]) -> dict[str, No
     return rows
 
 
-def reach(opened: Run, kinds: dict[str, Kind]) -> dict[str, Reach]:
+def reach(opened: Run, kinds: dict[str, Kind]) -> dict[str, records.Reach]:
     """Reach of the first two inputs, and of a median one, of every ablated attention."""
     tensors, targets, rows = opened.stored_tensors(AblationResult), opened.graph.layer_names[1:], {}
     for (name, kind), target in zip(kinds.items(), targets, strict=True):
@@ -157,7 +146,7 @@ def reach(opened: Run, kinds: dict[str, Kind]) -> dict[str, Reach]:
         if kind != "attention" or mask is None:
             continue
         shares = mask[1:, 1:].double().mean(0)  # [inputs]
-        rows[name] = Reach(
+        rows[name] = records.Reach(
             source=name,
             target=target,
             first=tuple(round(value, 4) for value in shares[:2].tolist()),
@@ -168,12 +157,12 @@ def reach(opened: Run, kinds: dict[str, Kind]) -> dict[str, Reach]:
     return rows
 
 
-def profiles(opened: Run, layer: str) -> Profiles | None:
+def profiles(opened: Run, layer: str) -> records.Profiles | None:
     """The first directions of a layer along the sequence; None where the layer is not there."""
     features = opened.stored(FeaturesResult)
     described = features.layers.get(layer) if features else None
     rows = [
-        Profile(
+        records.Profile(
             feature=feature.index,
             share=feature.positions.share,
             shape=shape(torch.tensor(feature.positions.means, dtype=torch.float64)),
@@ -185,10 +174,10 @@ def profiles(opened: Run, layer: str) -> Profiles | None:
     if not rows:
         return None
     pooled = sum(row.share for row in rows) / len(rows)
-    return Profiles(layer=layer, pooled=pooled, features=tuple(rows))
+    return records.Profiles(layer=layer, pooled=pooled, features=tuple(rows))
 
 
-def shape(means: Tensor) -> ProfileShape:  # [positions]
+def shape(means: Tensor) -> records.ProfileShape:  # [positions]
     """Shape of a profile along the sequence: R² of a step at position 0, a line, and a sinusoid.
 
     The sinusoid, of the best among `CYCLES`, has an offset; position 0 is left out for line and sinusoid,
@@ -202,7 +191,7 @@ def shape(means: Tensor) -> ProfileShape:  # [positions]
         angle = 2 * torch.pi * cycles * inner / max(len(means) - 1, 1)
         waves[cycles] = _explained(values, torch.stack([ones, angle.sin(), angle.cos()], 1))
     best = max(waves, key=lambda cycles: waves[cycles])
-    return ProfileShape(
+    return records.ProfileShape(
         step=_explained(means, torch.stack([torch.ones_like(place), (place == 0).double()], 1)),
         line=_explained(values, torch.stack([ones, inner], 1)),
         sinusoid=waves[best],
@@ -225,14 +214,14 @@ def _largest_share(squares: Tensor) -> Tensor:  # [rows, columns] -> [rows]
     return squares.amax(1) / squares.sum(1) if len(squares) else torch.zeros(1, dtype=squares.dtype)
 
 
-def examples(opened: Run, layer: str) -> tuple[ShownExamples, ...]:
+def examples(opened: Run, layer: str) -> tuple[records.ShownExamples, ...]:
     """Text around the most positive and most negative values of some features of a layer."""
     examples, features = opened.stored(ExamplesResult), opened.stored(FeaturesResult)
     if examples is None or features is None or examples.kind != "tokens" or layer not in examples.layers:
         return ()
     described = features.layers[layer].by_index()
     return tuple(
-        ShownExamples(
+        records.ShownExamples(
             layer=layer,
             feature=feature.index,
             label=described[feature.index].label,

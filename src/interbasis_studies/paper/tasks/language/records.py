@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from interbasis.analysis.stored_results import Result
 from interbasis.analysis.summary import LayerSummary
 from interbasis.base.records import Dtype, Record
-from interbasis_studies.paper.records import JobResult
+from interbasis_studies.paper.records import JobResult, NamedSection
 
 Kind = Literal["attention", "MLP", "norm in", "norm out", "other"]
 """Kinds of sections; norm in computes the variance, norm out divides by it."""
@@ -59,11 +59,9 @@ class MeasuredLayer(Record):
     """Shares of the first features' variance that position explains."""
 
 
-class NormEdges(Record):
+class NormEdges(NamedSection):
     """Whether a layer norm's edges are 1-to-1, and what the variance hears and tells."""
 
-    source: str
-    target: str
     own: float
     """Median over the first outputs of the largest edge's share of Σ_j Ê_ij², the variance's left out."""
     own_of_all: float
@@ -75,16 +73,10 @@ class NormEdges(Record):
     reaches: float | None = None
     """Share of the outputs that the variance reaches."""
 
-    @property
-    def name(self) -> str:
-        return f"{self.source} → {self.target}"
 
-
-class Reach(Record):
+class Reach(NamedSection):
     """Shares of an attention's outputs to which inputs have needed edges."""
 
-    source: str
-    target: str
     first: tuple[float, ...]
     """Shares of the first two inputs."""
     ranks: tuple[int, ...]
@@ -92,10 +84,6 @@ class Reach(Record):
     median: float
     """Share of a median input."""
     inputs: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.source} → {self.target}"
 
 
 class ProfileShape(Record):

@@ -79,7 +79,10 @@ def verdicts(r: Reproduction[ModaddResult]) -> list[Verdict]:
         M2.decide(attention_edges, *(_edges(jobs, ATTENTION) for jobs in both)),
         M3.decide(mlp_edges, *(_edges(jobs, MLP) for jobs in several)),
         M4.decide(nodes, *([_nodes(job) for job in jobs] for jobs in counted)),
-        M5.decide(relevance, *(_idle(jobs) for jobs in both)),
+        M5.decide(relevance, *(
+            [[job.idle[layer].count for job in jobs] for layer in (MLP, UNEMBEDDING)] if jobs else []
+            for jobs in both
+        )),
         M6.decide(monosemanticity, *([job.monosemantic_features for job in jobs] for jobs in both)),
         M7.decide(modules, separate if len(separate) >= MIN_SEEDS_TO_DIFFER else []),
         M8.decide(gib, *(
@@ -98,10 +101,6 @@ def _nodes(job: ModaddResult) -> int | None:
     counts = [layer.count for layer in job.ablation.layers.values()]
     known = [count for count in counts if count]
     return sum(known) if counts and len(known) == len(counts) else None
-
-
-def _idle(jobs: Sequence[ModaddResult]) -> list[list[int]]:
-    return [[job.idle[layer].count for job in jobs] for layer in (MLP, UNEMBEDDING)] if jobs else []
 
 
 def solved(train: Sequence[float], test: Sequence[float]) -> Verdict:

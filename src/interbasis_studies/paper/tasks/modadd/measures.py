@@ -48,16 +48,12 @@ def measure(common: ClassifierResult, opened: Run) -> ModaddResult:
     network, layers = opened.network.double(), opened.graph.layers[:-1]
     labels = {layer.name: fourier(network, layer, form="paper") for layer in layers}
     counts = {layer.name: monosemantic(labels[layer.name], constant=layer.constant) for layer in layers}
-    partitions = tuple(
-        partition
-        if partition.result is None
-        else partition.model_copy(
-            update={"frequencies": compare_frequencies(labels, partition.result.layers)}
-        )
-        for partition in common.partitions
-    )
+    partitions = []
+    for partition in common.partitions:
+        known = partition.result and compare_frequencies(labels, partition.result.layers)
+        partitions.append(partition.model_copy(update={"frequencies": known}))
     return ModaddResult(
-        **dict(common) | {"partitions": partitions},
+        **dict(common) | {"partitions": tuple(partitions)},
         monosemantic={
             name: LayerMonosemanticity(
                 **dict(count) | {"shares": tuple(round(share, 4) for share in count.shares)}

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from interbasis.base.records import Record
 from interbasis.models.modadd import from_weights
-from interbasis.network.network import Network
-from interbasis_studies.known.two_tasks import TwoTasks
 from interbasis_studies.training.modadd import Recipe, Weights, initial_weights
+from two_tasks import TwoTasks
 
 POSITIONS = 5
 BATCH = 512
@@ -52,40 +51,31 @@ def train_two_task_transformer(recipe: TwoTaskTransformerRecipe | None = None) -
     """
     recipe = recipe or TwoTaskTransformerRecipe()
     generator = torch.Generator().manual_seed(recipe.seed)
-    split = [_split(_pairs(recipe, task), recipe.fraction, generator) for task in (0, 1)]
+    training, test = [], []
+    for numbers in (torch.arange(recipe.p), torch.arange(1, recipe.q)):
+        pairs = torch.cartesian_prod(numbers, numbers)
+        order = torch.randperm(len(pairs), generator=generator)
+        count = int(recipe.fraction * len(pairs))
+        training.append(pairs[order[:count]])
+        test.append(pairs[order[count:]])
     weights = {name: weight.requires_grad_() for name, weight in _initial(recipe, generator).items()}
     optimizer = torch.optim.AdamW(
         weights.values(), recipe.learning_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay
     )
     for _ in range(recipe.steps):
-        tokens, labels = _drawn(recipe, [training for training, _ in split], BATCH, generator)
+        tokens, labels = _drawn(recipe, training, BATCH, generator)
         first, second = _logits(weights, tokens).double().split([recipe.p, recipe.q], dim=1)
         loss = sum(nn.functional.cross_entropy(z, labels[:, k]) for k, z in enumerate((first, second)))
         assert isinstance(loss, Tensor)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    inputs, labels = _drawn(recipe, [training for training, _ in split], recipe.samples, generator)
-    test_inputs, test_labels = _drawn(recipe, [test for _, test in split], recipe.test_samples, generator)
-    network = _network({name: weight.detach() for name, weight in weights.items()})
+    inputs, labels = _drawn(recipe, training, recipe.samples, generator)
+    test_inputs, test_labels = _drawn(recipe, test, recipe.test_samples, generator)
+    network = from_weights({name: weight.detach() for name, weight in weights.items()}).double()
+    network = replace(network, family="two tasks", modulus=None, token_names=())
     tasks = torch.arange(2).repeat_interleave(torch.tensor([recipe.p, recipe.q]))
     return TwoTasks(network, inputs, labels, test_inputs, test_labels, tasks)
-
-
-def _network(weights: Weights) -> Network:
-    network = from_weights(weights).double()
-    return replace(network, family="two tasks", modulus=None, token_names=())
-
-
-def _pairs(recipe: TwoTaskTransformerRecipe, task: int) -> Tensor:  # [pairs, 2] numbers
-    numbers = torch.arange(recipe.p) if task == 0 else torch.arange(1, recipe.q)
-    return torch.cartesian_prod(numbers, numbers)
-
-
-def _split(pairs: Tensor, fraction: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    order = torch.randperm(len(pairs), generator=generator)
-    count = int(fraction * len(pairs))
-    return pairs[order[:count]], pairs[order[count:]]
 
 
 def _drawn(
