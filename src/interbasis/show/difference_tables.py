@@ -4,7 +4,8 @@ import math
 
 from interbasis.analysis.differences.records import ChangedDirection, Difference, DifferenceSeries, Share
 from interbasis.analysis.features.records import TokenExample
-from interbasis.show.tables import Parts, ResultTable, result_tables
+from interbasis.show.sentences import read_texts
+from interbasis.show.tables import MISSING, Parts, ResultTable, result_tables
 
 HEADS_SHOWN = 8
 """Heads shown, those that changed most."""
@@ -12,6 +13,7 @@ DIRECTIONS_SHOWN = 2
 """Directions shown of each section and side."""
 EXAMPLES_SHOWN = 3
 """Tokens shown of each direction."""
+TEXTS: dict[str, str] = read_texts("difference_sentences.toml")["tables"]
 METRICS = {
     "lib": "CᵀC of the first model's run",
     "inverse covariance": "the inverse covariance of the first model's outputs",
@@ -30,11 +32,8 @@ def difference_tables(result: Difference) -> Parts:
         for section in changed.values()
     ]
     same = len(result.sections) - len(changed)
-    note = (
-        f"Both sections on the activations of the {result.along} model, as shares of what the first model's "
-        f"section computes; the metric of the outputs is {METRICS[result.metric]}."
-        + (f" {same} sections do not differ." if same else "")
-    )
+    note = TEXTS["sections"].format(along=result.along, metric=METRICS[result.metric])
+    note += f" {same} sections do not differ." if same else ""
     parts: Parts = [
         head,
         ResultTable.from_cells("Sections", ("section", "outputs differ", "Jacobians differ"), rows, note),
@@ -47,8 +46,8 @@ def difference_tables(result: Difference) -> Parts:
         if h.total > 0
     ]
     if heads:
-        note = "Change of the Jacobian through one head, as a share of the section's; paths add up or cancel."
-        parts.append(ResultTable.from_cells("Heads", ("head", "value", "key", "query", "all"), heads, note))
+        head_columns = ("head", "value", "key", "query", "all")
+        parts.append(ResultTable.from_cells("Heads", head_columns, heads, TEXTS["heads"]))
     directions = [
         (section.name, kind, _number(direction.share), active_tokens(direction))
         for section in changed.values()
@@ -60,17 +59,9 @@ def difference_tables(result: Difference) -> Parts:
         for direction in found[:DIRECTIONS_SHOWN]
     ]
     columns = ("section", "differently", "share of change", "most active at")
-    note = (
-        "Directions of inputs that changed weights read differently, of inputs that the section treats "
-        "differently on all paths together, and of the outputs."
-    )
-    parts.append(
-        ResultTable.from_cells(
-            "Directions", columns, directions, note, text=("differently", "most active at")
-        )
-    )
-    parts.append(_total_line(result))
-    return parts
+    note, text = TEXTS["directions"], ("differently", "most active at")
+    parts.append(ResultTable.from_cells("Directions", columns, directions, note, text=text))
+    return [*parts, _total_line(result)]
 
 
 @result_tables.register
@@ -81,8 +72,7 @@ def series_tables(result: DifferenceSeries) -> Parts:
         (difference.second.name, *(_number(difference.sections[name].jacobian.value) for name in names))
         for difference in result.differences
     ]
-    note = "Share of the section's Jacobian that differs from the model it is compared with."
-    return [ResultTable.from_cells("Series", ("model", *names), rows, note)]
+    return [ResultTable.from_cells("Series", ("model", *names), rows, TEXTS["series"])]
 
 
 def _depth_table(result: Difference) -> ResultTable:
@@ -91,11 +81,7 @@ def _depth_table(result: Difference) -> ResultTable:
         for name, layer in result.layers.items()
         if layer.total or layer.arising
     ]
-    note = (
-        "Each model on its own activations, as shares of the first model's variance at the layer: all of the "
-        "difference, what arises in the section before the layer, and what that section passes on."
-    )
-    return ResultTable.from_cells("Depth", ("layer", "all", "arises", "passed on"), rows, note)
+    return ResultTable.from_cells("Depth", ("layer", "all", "arises", "passed on"), rows, TEXTS["depth"])
 
 
 def _total_line(result: Difference) -> str:
@@ -111,7 +97,7 @@ def share_text(share: Share) -> str:
 
 
 def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.3g}"
+    return MISSING if math.isnan(value) else f"{value:.3g}"
 
 
 def active_tokens(direction: ChangedDirection) -> str:

@@ -1,7 +1,6 @@
 """Results as tables and lines for a terminal: one function per kind of result."""
 
 import math
-import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from interbasis.graph.interaction_graph import Carrier, LargestDirection
 from interbasis.models.hf.families_table import FamiliesTable, Way
 from interbasis.network.summary import NetworkSummary
 from interbasis.show.precision import duration, precision_sentence
+from interbasis.show.sentences import read_texts
 from interbasis.show.tables import MISSING, Cell, Parts, ResultTable, result_tables
 
 if TYPE_CHECKING:
@@ -44,9 +44,7 @@ OUTPUTS_SHOWN = 3
 NODES_SHOWN = 20
 """Nodes of a trace shown, those with the largest effects."""
 
-TEXTS: dict[str, str] = tomllib.loads(
-    (Path(__file__).parent / "result_texts.toml").read_text(encoding="utf-8")
-)
+TEXTS: dict[str, str] = read_texts("result_texts.toml")
 """Notes below the tables, and lines between them."""
 
 
@@ -556,10 +554,7 @@ def training_tables(record: "TrainingRecord", folder: str) -> Parts:
         (name, f"{layer.tokens:,}", f"{layer.loss:.4f}", f"{layer.dead:,} of {settings.features:,}")
         for name, layer in record.layers.items()
     ]
-    note = (
-        "Loss: mean squared error in the metric, as a share of the variance in it. Dead: features that were "
-        "not active in the last steps.\n"
-    )
+    note = TEXTS["training"]
     return [
         f"\n{settings.features:,} features, {settings.active} active ({settings.kind}) · metric "
         f"{settings.metric} · {settings.steps:,} steps of {settings.batch:,} tokens · saved in {folder}\n",
@@ -576,12 +571,7 @@ def score_tables(result: "FolderScores") -> Parts:
         )
         for layer, score in result.scores.items()
     ]  # fmt: skip
-    note = (
-        "Rise of the loss where the layer is replaced by its reconstruction; recovered: the share of the "
-        "loss that replacing the layer by its mean costs and the reconstruction does not. L0: active "
-        "features of a token. Dead: features that no token of these data activates. Left out: tokens of a "
-        "large norm, which stay as they are.\n"
-    )
+    note = TEXTS["score"]
     head = ("layer", "loss", "rise", "recovered", "L0", "dead", "variance explained", "left out")
     return [ResultTable.from_cells("Scores of dictionaries", head, rows, note)]
 

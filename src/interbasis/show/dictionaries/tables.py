@@ -15,7 +15,7 @@ from interbasis.analysis.dictionaries.trace import DictionaryTrace
 from interbasis.analysis.dictionaries.workspace import DictionaryWorkspace
 from interbasis.base.records import Record
 from interbasis.dictionaries.graph import DictionaryGraph, DictionaryGraphHeader
-from interbasis.show import result_tables as stage_tables  # noqa: F401  (they register their tables)
+from interbasis.show.result_tables import TEXTS
 from interbasis.show.tables import Parts, ResultTable, result_tables
 
 FEATURES_SHOWN = 12
@@ -30,16 +30,9 @@ def graph_tables(header: DictionaryGraphHeader) -> Parts:
          f"{pair.stored_share:.1%}", f"{pair.feature_share:.1%}")
         for pair in header.pairs
     ]  # fmt: skip
-    return [
-        ResultTable.from_cells(
-            "Edges between dictionaries",
-            ("from", "to", "tokens", "pairs active together", "stored", "share of Ê²", "share of features"),
-            rows,
-            "The last column is the share of features in Σ Ê² over all sources; the rest is the dictionary's "
-            "error, what is carried past it, and the constant.",
-            text=("to",),
-        )
-    ]
+    head = ("from", "to", "tokens", "pairs active together", "stored", "share of Ê²", "share of features")
+    note = TEXTS["dictionary_edges"]
+    return [ResultTable.from_cells("Edges between dictionaries", head, rows, note, text=("to",))]
 
 
 def tables(result: Record, workspace: DictionaryWorkspace) -> Iterable[ResultTable | str]:
@@ -97,14 +90,7 @@ def trace_tables(trace: DictionaryTrace, known: DescriptionsResult | None = None
         title = f"{layer.place}: {count}; gradient times activation: {rest}"
         head = ("feature", "at", "effect", "to first order", "description")
         parts.append(ResultTable.from_cells(title, head, rows, text=("at", "description")))
-    parts.append(
-        f"Next token {name(trace.target)}. An effect is what its logit loses, as measured, when the "
-        "feature is set to 0 there, or to its mean if it is usually active. Of the checked edges "
-        f"{trace.sign_agreement:.0%} have the sign of what taking out the source does to the target "
-        f"(rank correlation {trace.correlation:.2f}); gradients have the sign of the effect at "
-        f"{trace.gradient_sign_agreement:.0%} of the nodes ({trace.gradient_correlation:.2f})."
-    )
-    return parts
+    return [*parts, TEXTS["dictionary_trace"].format(target=name(trace.target), trace=trace)]
 
 
 @result_tables.register
@@ -117,17 +103,9 @@ def ablation_tables(result: DictionaryAblation) -> Parts:
     ]  # fmt: skip
     head = ("from", "to", "stored", "required", "in random order", "against an opponent",
             "metric with fewest tried", "metric at required, opposed")  # fmt: skip
-    return [
-        ResultTable.from_cells(
-            f"Edges into active features that keep the {result.metric.replace('_', '-')} at "
-            f"{result.limit:.4f} ({result.baseline:.4f} in the original model)",
-            head,
-            rows,
-            "Dropped edges are at their mean where the target is active; which features are active stays as "
-            "it is. A dash: not even all stored edges pass, or it was not asked for.",
-            text=("to",),
-        )
-    ]
+    metric, note = result.metric.replace("_", "-"), TEXTS["dictionary_ablation"]
+    title = TEXTS["dictionary_ablation_title"].format(metric=metric, result=result)
+    return [ResultTable.from_cells(title, head, rows, note, text=("to",))]
 
 
 @result_tables.register
@@ -139,41 +117,30 @@ def path_tables(result: EdgePaths) -> Parts:
 
     heads = sorted(result.heads, key=lambda head: -max(head.value.rms, head.key.rms, head.query.rms))
     rows = [(f"head {h.head}", cell(h.value), cell(h.key), cell(h.query)) for h in heads[:FEATURES_SHOWN]]
-    return [
-        ResultTable.from_cells(
-            f"{result.source} → {result.target}, {result.tokens:,} tokens: {cell(result.total)}, past "
-            f"attention {cell(result.skip)}",
-            ("", "value", "key", "query"),
-            rows,
-            "Root mean square and, in brackets, mean over the tokens where the target is active and the "
-            "source is, there or earlier. Value: what is moved; key: why it is attended to; query: why the "
-            "token attends.",
-        )
-    ]
+    title = f"{result.source} → {result.target}, {result.tokens:,} tokens: {cell(result.total)}, past "
+    title += f"attention {cell(result.skip)}"
+    return [ResultTable.from_cells(title, ("", "value", "key", "query"), rows, TEXTS["dictionary_paths"])]
 
 
 @result_tables.register
 def comparison_tables(result: DictionaryComparison) -> Parts:
     """Dictionaries and edges of two graphs side by side."""
-    parts: Parts = []
     data = "the same data" if result.same_data else "different data"
-    parts.append(f"Two graphs between dictionaries of {result.model or 'one network'}, built on {data}.")
     places = [
         (place, *row.features, "the same" if row.same else "different")
         for place, row in result.places.items()
     ]
-    parts.append(ResultTable.from_cells("Dictionaries", ("place", "first", "second", "dictionary"), places))
     pairs = [
         (pair.source, pair.target, *(summary.stored for summary in pair.summaries), pair.shared,
          pair.correlation, pair.same_sign)
         for pair in result.pairs.values()
     ]  # fmt: skip
     head = ("from", "to", "stored, first", "stored, second", "strongest shared", "correlation", "same sign")
-    parts.append(ResultTable.from_cells(
-        "Edges", head, pairs,
-        "Edges are compared where both dictionaries are the same files; a dash: they are not.", text=("to",),
-    ))  # fmt: skip
-    return parts
+    return [
+        f"Two graphs between dictionaries of {result.model or 'one network'}, built on {data}.",
+        ResultTable.from_cells("Dictionaries", ("place", "first", "second", "dictionary"), places),
+        ResultTable.from_cells("Edges", head, pairs, TEXTS["dictionary_comparison"], text=("to",)),
+    ]
 
 
 @result_tables.register
@@ -184,11 +151,6 @@ def check_tables(checks: EdgeChecksResult) -> Parts:
         parts = (pair.attributions, pair.frozen, pair.weights)
         cells = [f"{part.sign_agreement:.0%}, {part.correlation:.2f}" for part in parts]
         rows.append((pair.source, pair.target, str(pair.edges), *cells))
-    return [
-        ResultTable.from_cells(
-            "Predicted and measured loss of the target's pre-activation: sign agreement, rank correlation",
-            ("from", "to", "edges", "edges' prediction", "attention frozen", "decoder · encoder"),
-            rows,
-            text=("to",),
-        )
-    ]
+    title = "Predicted and measured loss of the target's pre-activation: sign agreement, rank correlation"
+    head = ("from", "to", "edges", "edges' prediction", "attention frozen", "decoder · encoder")
+    return [ResultTable.from_cells(title, head, rows, text=("to",))]

@@ -1,17 +1,14 @@
 """Tables of a report: the numbers of runs side by side, with their uncertainty."""
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from interbasis.graph.settings import BuildConfig
 from interbasis.show.report.measurements import area_with_interval
 from interbasis.show.report.record import ReportedRun
+from interbasis.show.sentences import read_texts
 from interbasis.show.tables import MISSING, Cell, ResultTable
 
-COLUMNS: dict[str, dict[str, str]] = tomllib.loads(
-    (Path(__file__).parent / "columns.toml").read_text(encoding="utf-8")
-)
+COLUMNS: dict[str, dict[str, str]] = read_texts("report/columns.toml")
 """Columns of the tables of node layers and sections, with their meaning."""
 SETTINGS_SHOWN = {"basis", "edge_method", "edge_group", "edge_sources", "edge_positions"}
 """Settings that have a row of their own in the table of provenance."""
