@@ -9,7 +9,7 @@ import numpy as np
 from interbasis.analysis.dictionaries.ablation import DictionaryAblation
 from interbasis.analysis.modules.modules import partition
 from interbasis.analysis.modules.weighted_graph import CARRIED_SHARE, WeightedGraph
-from interbasis.analysis.stages.modules import ModulesResult, modules_result
+from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.base.errors import InterbasisError
 from interbasis.dictionaries.graph import DictionaryGraph
 
@@ -35,11 +35,11 @@ def dictionary_modules(
     required = {} if ablation is None else {name: pair.count for name, pair in ablation.pairs.items()}
     counts = [required.get(place) for place in graph.places[:-1]]
     known = [count for count in counts if count is not None]
-    weighted = weighted_graph(graph, known if len(known) == len(counts) else None)
-    modules = partition(
-        weighted, graph.places, resolution, seed, null_graphs=null_graphs, cross_check=cross_check
-    )
-    result = modules_result(modules, [], len(known) == len(counts))
+    from_ablation = len(known) == len(counts)
+    result = partition(
+        weighted_graph(graph, known if from_ablation else None), graph.places, resolution, seed,
+        from_ablation=from_ablation, null_graphs=null_graphs, cross_check=cross_check,
+    )  # fmt: skip
     workspace.store(result)
     return result
 

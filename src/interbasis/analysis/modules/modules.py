@@ -10,7 +10,6 @@ W the weight of all edges, w_c of those inside module c, s_c the summed strength
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 import graspologic_native
@@ -18,6 +17,12 @@ import numpy as np
 from sklearn.metrics import adjusted_mutual_info_score
 
 from interbasis.analysis.modules.weighted_graph import WeightedGraph
+from interbasis.analysis.stages.modules import (
+    CrossCheck,
+    ModulesResult,
+    NullModularity,
+    ResolutionAgreement,
+)
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 
@@ -26,46 +31,6 @@ NO_MODULE = -1
 
 TRIALS = 10
 """Independent Leiden runs, of which the best is taken."""
-
-
-@dataclass(frozen=True)
-class NullModel:
-    """Modularities found in graphs with the same degrees and weights, wired at random."""
-
-    modularities: tuple[float, ...]
-    mean: float
-    deviation: float
-    z: float
-    """Standard deviations by which the graph's own modularity lies above their mean."""
-
-
-@dataclass(frozen=True, eq=False)
-class Modules:
-    """A partition of all features."""
-
-    assignment: tuple[np.ndarray, ...]
-    """Per layer, the module of every feature [features]; −1 for those in none, the constant among them."""
-    layers: tuple[str, ...]
-    modularity: float
-    resolution: float
-    seed: int
-    epsilons: tuple[float, ...]
-    agreement_over_seeds: float | None = None
-    """Mean adjusted mutual information between partitions found with different seeds."""
-    agreement_over_resolutions: tuple[tuple[float, int, float], ...] = ()
-    """(γ, number of modules, adjusted mutual information with this partition)."""
-    null: NullModel | None = None
-    leidenalg: tuple[float, float] | None = None
-    """Modularity that leidenalg finds, and its partition's adjusted mutual information with this one."""
-
-    @property
-    def count(self) -> int:
-        return 1 + max(int(layer.max(initial=NO_MODULE)) for layer in self.assignment)
-
-    @property
-    def sizes(self) -> list[int]:
-        together = np.concatenate(self.assignment)
-        return np.bincount(together[together != NO_MODULE], minlength=self.count).tolist()
 
 
 def find_modules(
@@ -78,7 +43,7 @@ def find_modules(
     resolutions: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0),
     null_graphs: int = 50,
     cross_check: bool = False,
-) -> Modules:
+) -> ModulesResult:
     """Find Leiden's partition of all features, and test how far it can be trusted.
 
     Args:
@@ -99,8 +64,9 @@ def find_modules(
         InterbasisError: The graph has no edges above ε, or leidenalg is asked for and not installed.
     """
     return partition(
-        WeightedGraph.from_graph(graph, epsilons), graph.layer_names, resolution, seed, seeds=seeds,
-        resolutions=resolutions, null_graphs=null_graphs, cross_check=cross_check,
+        WeightedGraph.from_graph(graph, epsilons), graph.layer_names, resolution, seed,
+        from_ablation=epsilons is not None, seeds=seeds, resolutions=resolutions, null_graphs=null_graphs,
+        cross_check=cross_check,
     )  # fmt: skip
 
 
@@ -110,12 +76,16 @@ def partition(
     resolution: float = 1.0,
     seed: int = 0,
     *,
+    from_ablation: bool,
     seeds: int = 10,
     resolutions: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0),
     null_graphs: int = 50,
     cross_check: bool = False,
-) -> Modules:
-    """Partition a weighted graph as `find_modules` does, whose nodes are the features of named layers."""
+) -> ModulesResult:
+    """Partition a weighted graph as `find_modules` does, whose nodes are the features of named layers.
+
+    ``from_ablation`` says whether ablations decided which edges count.
+    """
     if not resolution > 0 or seeds < 0 or null_graphs < 0:
         raise InterbasisError(
             "expected a resolution above 0 and numbers of seeds and null graphs of at least 0, "
@@ -126,16 +96,22 @@ def partition(
     by_resolution = [(value, leiden(weighted, value, seed)) for value in resolutions]
     partitions = [leiden(weighted, resolution, seed + 1 + k) for k in range(seeds if seeds > 1 else 0)]
     pairs = [adjusted_mutual_info_score(a, b) for a, b in combinations(partitions, 2)]
-    return Modules(
-        assignment=tuple(by_layer(labels, weighted)),
-        layers=tuple(layers),
-        modularity=quality,
+    assignment = (tuple(members.tolist()) for members in by_layer(labels, weighted))
+    return ModulesResult(
         resolution=resolution,
         seed=seed,
-        epsilons=weighted.epsilons,
+        modularity=quality,
+        sizes=tuple(np.bincount(labels).tolist()),
+        epsilons=dict(zip(layers[:-1], weighted.epsilons, strict=True)),
+        epsilons_from_ablation=from_ablation,
+        layers=dict(zip(layers, assignment, strict=True)),
         agreement_over_seeds=float(np.mean(pairs)) if pairs else None,
         agreement_over_resolutions=tuple(
-            (value, int(other.max()) + 1, float(adjusted_mutual_info_score(labels, other)))
+            ResolutionAgreement(
+                resolution=value,
+                modules=int(other.max()) + 1,
+                agreement=float(adjusted_mutual_info_score(labels, other)),
+            )
             for value, other in by_resolution
         ),
         null=_null_model(weighted, quality, resolution, seed, null_graphs) if null_graphs else None,
@@ -166,7 +142,7 @@ def modularity(weighted: WeightedGraph, labels: np.ndarray, resolution: float = 
 
 def _null_model(
     weighted: WeightedGraph, quality: float, resolution: float, seed: int, graphs: int
-) -> NullModel:
+) -> NullModularity:
     generator = np.random.default_rng((seed, 1))
     values = []
     for _ in range(graphs):
@@ -174,12 +150,10 @@ def _null_model(
         values.append(modularity(rewired, leiden(rewired, resolution, seed), resolution))
     mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1)) if graphs > 1 else 0.0
     z = (quality - mean) / deviation if deviation > 1e-9 else 0.0  # else it is rounding
-    return NullModel(tuple(values), mean, deviation, z)
+    return NullModularity(mean=mean, deviation=deviation, z=z, graphs=graphs)
 
 
-def _leidenalg(
-    weighted: WeightedGraph, labels: np.ndarray, resolution: float, seed: int
-) -> tuple[float, float]:
+def _leidenalg(weighted: WeightedGraph, labels: np.ndarray, resolution: float, seed: int) -> CrossCheck:
     try:
         import igraph
         import leidenalg
@@ -193,7 +167,8 @@ def _leidenalg(
         resolution_parameter=resolution, seed=seed, n_iterations=-1,
     )  # fmt: skip
     other = np.array(partition.membership)
-    return modularity(weighted, other, resolution), float(adjusted_mutual_info_score(labels, other))
+    agreement = float(adjusted_mutual_info_score(labels, other))
+    return CrossCheck(modularity=modularity(weighted, other, resolution), agreement=agreement)
 
 
 def _number_by_size(partition: np.ndarray) -> np.ndarray:
