@@ -78,6 +78,11 @@ class ResultTable:
         assert all(len(row) == len(head) for row in cells)
         return cls(title, columns, cells, note)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names."""
+        return tuple(column.name for column in self.columns)
+
     def first_and_last(self, count: int) -> "ResultTable":
         """The table with the first and the last of more than ``count`` rows, and "…" between them."""
         if len(self.rows) <= count:
@@ -95,7 +100,7 @@ class ResultTable:
         """Markdown without title and note; minus signs and per cents are typeset."""
         rules = "|".join("---" if column.text else "---:" for column in self.columns)
         rows = [[_typeset(cell).replace("|", "\\|") for cell in row] for row in self.rows]
-        lines = [f"| {' | '.join(row)} |" for row in ([column.name for column in self.columns], *rows)]
+        lines = [f"| {' | '.join(row)} |" for row in (self.names, *rows)]
         return "\n".join([lines[0], f"|{rules}|", *lines[1:]])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -17,12 +17,7 @@ import numpy as np
 from sklearn.metrics import adjusted_mutual_info_score
 
 from interbasis.analysis.modules.weighted_graph import WeightedGraph
-from interbasis.analysis.stages.modules import (
-    CrossCheck,
-    ModulesResult,
-    NullModularity,
-    ResolutionAgreement,
-)
+from interbasis.analysis.stages import modules as results
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 
@@ -43,7 +38,7 @@ def find_modules(
     resolutions: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0),
     null_graphs: int = 50,
     cross_check: bool = False,
-) -> ModulesResult:
+) -> results.ModulesResult:
     """Find Leiden's partition of all features, and test how far it can be trusted.
 
     Args:
@@ -81,7 +76,7 @@ def partition(
     resolutions: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0),
     null_graphs: int = 50,
     cross_check: bool = False,
-) -> ModulesResult:
+) -> results.ModulesResult:
     """Partition a weighted graph as `find_modules` does, whose nodes are the features of named layers.
 
     ``from_ablation`` says whether ablations decided which edges count.
@@ -97,7 +92,7 @@ def partition(
     partitions = [leiden(weighted, resolution, seed + 1 + k) for k in range(seeds if seeds > 1 else 0)]
     pairs = [adjusted_mutual_info_score(a, b) for a, b in combinations(partitions, 2)]
     assignment = (tuple(members.tolist()) for members in by_layer(labels, weighted))
-    return ModulesResult(
+    return results.ModulesResult(
         resolution=resolution,
         seed=seed,
         modularity=quality,
@@ -107,7 +102,7 @@ def partition(
         layers=dict(zip(layers, assignment, strict=True)),
         agreement_over_seeds=float(np.mean(pairs)) if pairs else None,
         agreement_over_resolutions=tuple(
-            ResolutionAgreement(
+            results.ResolutionAgreement(
                 resolution=value,
                 modules=int(other.max()) + 1,
                 agreement=float(adjusted_mutual_info_score(labels, other)),
@@ -142,7 +137,7 @@ def modularity(weighted: WeightedGraph, labels: np.ndarray, resolution: float = 
 
 def _null_model(
     weighted: WeightedGraph, quality: float, resolution: float, seed: int, graphs: int
-) -> NullModularity:
+) -> results.NullModularity:
     generator = np.random.default_rng((seed, 1))
     values = []
     for _ in range(graphs):
@@ -150,10 +145,12 @@ def _null_model(
         values.append(modularity(rewired, leiden(rewired, resolution, seed), resolution))
     mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1)) if graphs > 1 else 0.0
     z = (quality - mean) / deviation if deviation > 1e-9 else 0.0  # else it is rounding
-    return NullModularity(mean=mean, deviation=deviation, z=z, graphs=graphs)
+    return results.NullModularity(mean=mean, deviation=deviation, z=z, graphs=graphs)
 
 
-def _leidenalg(weighted: WeightedGraph, labels: np.ndarray, resolution: float, seed: int) -> CrossCheck:
+def _leidenalg(
+    weighted: WeightedGraph, labels: np.ndarray, resolution: float, seed: int
+) -> results.CrossCheck:
     try:
         import igraph
         import leidenalg
@@ -168,7 +165,7 @@ def _leidenalg(weighted: WeightedGraph, labels: np.ndarray, resolution: float, s
     )  # fmt: skip
     other = np.array(partition.membership)
     agreement = float(adjusted_mutual_info_score(labels, other))
-    return CrossCheck(modularity=modularity(weighted, other, resolution), agreement=agreement)
+    return results.CrossCheck(modularity=modularity(weighted, other, resolution), agreement=agreement)
 
 
 def _number_by_size(partition: np.ndarray) -> np.ndarray:
