@@ -5,7 +5,7 @@ and results of the old one are not taken for its own.
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -61,6 +61,12 @@ def unknown_feature(layer: str, features: Iterable[int], graph: "InteractionGrap
     size = graph.layers[graph.layer_names.index(layer)].features
     other = next((index for index in features if not 0 <= index < size), None)
     return "" if other is None else f"{short_repr(layer)} has no feature {other}"
+
+
+def unknown_features(layers: Mapping[str, Iterable[int]], graph: "InteractionGraph") -> str:
+    """The same for the features of several layers."""
+    problems = (unknown_feature(name, features, graph) for name, features in layers.items())
+    return next(filter(None, problems), "")
 
 
 class DataUsed(Record):

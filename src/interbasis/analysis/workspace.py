@@ -220,13 +220,14 @@ class OpenedRun:
             return stored_results.load_tensors(self.folder, kind, self.digest)
         return self.tensors.get(kind.file, {})
 
-    def store(self, result: stored_results.Result, tensors: dict[str, Tensor] | None = None) -> None:
-        """Store a result in the run's folder; without one, keep it in memory."""
+    def store(self, result: R, tensors: dict[str, Tensor] | None = None) -> R:
+        """Store a result in the run's folder, or without one in memory, and return it."""
         if self.folder is None:
             self.results[result.stem()] = result
             self.tensors[result.stem()] = dict(tensors or {})
         elif self.team.is_first:
             stored_results.save_result(self.folder, result, tensors, self.digest)
+        return result
 
     def store_in(self, folder: Path) -> Path:
         """Store the results in memory, and all later ones, in a folder that holds the graph now."""

@@ -148,5 +148,4 @@ def run(workspace: "Workspace", request: ModulesRequest) -> ModulesResult:
         )  # fmt: skip
         if request.cuts:
             result = result.model_copy(update={"cuts": vertex_cuts(graph, result)})
-        workspace.store(result)
-        return result
+        return workspace.store(result)

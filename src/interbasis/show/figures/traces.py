@@ -44,25 +44,13 @@ def trace_graph(trace: Trace, *, top: int = 8, summary: bool = True) -> Figure:
         for row, node in enumerate(columns[name]):
             middle = -(row + 1) * ROW
             places[node.name] = left, middle
+            style = "round,pad=0,rounding_size=0.03"
             axes.add_patch(
-                FancyBboxPatch(
-                    (left, middle - 0.08),
-                    BOX,
-                    0.16,
-                    "round,pad=0,rounding_size=0.03",
-                    ec=INK,
-                    fc="white",
-                    lw=0.5,
-                )
+                FancyBboxPatch((left, middle - 0.08), BOX, 0.16, style, ec=INK, fc="white", lw=0.5)
             )
             words = f"#{node.feature} {node.label} @ {texts.get(node.position, '').strip() or node.position}"
-            axes.text(
-                left + 0.05,
-                middle,
-                fitted(words, BOX - 0.1, LABEL_POINTS),
-                fontsize=LABEL_POINTS,
-                va="center",
-            )
+            text = fitted(words, BOX - 0.1, LABEL_POINTS)
+            axes.text(left + 0.05, middle, text, fontsize=LABEL_POINTS, va="center")
     x, y = places[TARGET]
     axes.text(x, y, fitted(trace.target.name, 0.7, 7), fontsize=7, fontweight="bold", va="center")
     for edge in trace.edges:
