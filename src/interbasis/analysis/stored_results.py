@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from interbasis.base.errors import InterbasisError, first_problem, short_repr
+from interbasis.base.errors import Explained, InterbasisError, short_repr
 from interbasis.base.files import file_sha256, inside, write_atomically, write_text_atomically
 from interbasis.base.json_text import parse_json
-from interbasis.base.records import Record
+from interbasis.base.records import Record, read_record
 from interbasis.graph.named_sources import relative_name
 from interbasis.graph.store import graph_digest
 
@@ -190,15 +189,11 @@ def load_result(
     header = _header(run, kind, stem, digest)
     if header is None:
         return None
-    try:
-        result = kind.model_validate(header.result)
-    except ValidationError as error:
-        problem = first_problem(error)
-    else:
-        problem = "" if graph is None else result.misfit(graph)
-        if not problem:
-            return result
-    raise InterbasisError(f"{run / stem}.json is damaged: {problem}; {kind.remedy(run)}")
+    file = f"{run / stem}.json"
+    result = read_record(kind, header.result, file, kind.remedy(run))
+    if graph is not None and (problem := result.misfit(graph)):
+        raise InterbasisError(f"{file} is damaged: {problem}; {kind.remedy(run)}")
+    return result
 
 
 def result_names(run: str | Path, kind: type[Result]) -> list[str]:
@@ -274,11 +269,9 @@ def load_tensors(run: str | Path, kind: type[Result], digest: str | None = None)
     if header is None or header.tensors is None:
         return {}
     path = inside(run, f"{kind.file}.safetensors")
-    try:
+    with Explained(f"could not read {path}", OSError, SafetensorError, remedy=kind.remedy(run)):
         if file_sha256(path) == header.tensors:
             return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InterbasisError(f"could not read {path} ({error}); {kind.remedy(run)}") from error
     raise InterbasisError(f"{path} does not belong to {kind.file}.json beside it; {kind.remedy(run)}")
 
 
@@ -286,18 +279,13 @@ def _header(run: Path, kind: type[Result], stem: str, digest: str | None) -> Res
     path, digest = inside(run, f"{stem}.json"), digest or graph_digest(run)
     if not path.is_file():
         return None
-    try:
+    with Explained(f"{path} is not readable", OSError, ValueError, remedy=kind.remedy(run)):
         values = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InterbasisError(f"{path} is not readable ({error}); {kind.remedy(run)}") from error
     if isinstance(values, dict) and values.get("format") == FORMAT and values.get("schema") == 1:
         if values.get("graph") != digest:
             return None
         raise InterbasisError(f"{path} was written by an older version of interbasis; {kind.remedy(run)}")
-    try:
-        header = ResultHeader.model_validate(values)
-    except ValidationError as error:
-        raise InterbasisError(f"{path} is damaged: {first_problem(error)}; {kind.remedy(run)}") from error
+    header = read_record(ResultHeader, values, path, kind.remedy(run))
     if header.format != FORMAT or header.schema_version != SCHEMA:
         raise InterbasisError(
             f"{path} has format {short_repr(header.format)}, schema {header.schema_version}; this version "

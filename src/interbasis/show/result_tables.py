@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from interbasis.analysis.ablation.records import Control, Curve, EdgesRequired, Sparsity
+from interbasis.analysis.ablation.records import Control, EdgesRequired, Sparsity
 from interbasis.analysis.compare import Comparison
 from interbasis.analysis.edge_experts import EdgeExperts
 from interbasis.analysis.features.records import LayerFeatures, Push
@@ -172,9 +172,7 @@ def section_tables(summary: NetworkSummary, name: str, all_rows: bool = False) -
         for section in summary.sections
     ]  # fmt: skip
     count = len(rows) if all_rows or len(rows) <= MAX_WHOLE_TABLE_ROWS else ROWS_SHOWN
-    more = (
-        f"; {count} of {len(rows)} sections are shown, --all prints all of them" if count < len(rows) else ""
-    )
+    more = f"; {count} of {len(rows)} sections are shown, --all prints all of them" * (count < len(rows))
     after = [f"after the last node layer: {step}" for step in summary.after]
     if len(after) > MAX_STEPS_AFTER and not all_rows:
         after[:-1] = [f"after the last node layer: {len(after) - 1} sections (--all prints them)"]
@@ -274,12 +272,9 @@ def curve_tables(result: CurvesResult) -> Parts:
         (f"worst mask, {names[source]}", *(f"{value:.3f}" for value in worst), "", "")
         for source, worst in result.worst.items()
     ]
-    note = TEXTS["curves"].format(
-        metric=metric,
-        curves=curves,
-        tokens="" if curves.all_tokens else TEXTS["unmasked_tokens"],
-        worst=TEXTS["worst_mask"] if result.worst else "",
-    )
+    tokens = "" if curves.all_tokens else TEXTS["unmasked_tokens"]
+    worst_note = TEXTS["worst_mask"] if result.worst else ""
+    note = TEXTS["curves"].format(metric=metric, curves=curves, tokens=tokens, worst=worst_note)
     head = ("section", *(f"{100 * fraction:g} %" for fraction in curves.fractions), "area", "distance")
     table = ResultTable.from_cells(f"{metric} with the largest edges kept", head, rows, note)
     measured = [(names[source], row) for source, row in result.sparsity.items()]
@@ -291,10 +286,11 @@ def control_tables(result: ControlsResult) -> Parts:
     """Areas of every control, parts of ablations, and sparsity section by section."""
     controls = list(result.rows.values())
     sections = list(controls[0].curves.sections)
-    areas = [
-        (row.name, *map(_area, [*(row.curves.sections[name] for name in sections), row.curves.whole]))
-        for row in controls
-    ]
+    areas = []
+    for row in controls:
+        curves = [*(row.curves.sections[name] for name in sections), row.curves.whole]
+        numbers = (map(_decimals, (curve.area, *curve.area_interval)) for curve in curves)
+        areas.append((row.name, *("{} ({}–{})".format(*limits) for limits in numbers)))
     head = ("control", *sections, "all at once")
     return [
         "",
@@ -308,10 +304,6 @@ def control_tables(result: ControlsResult) -> Parts:
             for name in sections
         ),
     ]  # fmt: skip
-
-
-def _area(curve: Curve) -> str:
-    return "{} ({}–{})".format(*map(_decimals, (curve.area, *curve.area_interval)))
 
 
 def _stress_table(controls: Iterable[Control]) -> ResultTable:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interbasis.analysis.dictionaries.ablation import DictionaryAblation
-from interbasis.analysis.modules.modules import partition
+from interbasis.analysis.modules.modules import find_modules
 from interbasis.analysis.modules.weighted_graph import CARRIED_SHARE, WeightedGraph
 from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.base.errors import InterbasisError
@@ -35,11 +35,10 @@ def dictionary_modules(
     required = {} if ablation is None else {name: pair.count for name, pair in ablation.pairs.items()}
     counts = [required.get(place) for place in graph.places[:-1]]
     known = [count for count in counts if count is not None]
-    from_ablation = len(known) == len(counts)
-    result = partition(
-        weighted_graph(graph, known if from_ablation else None), graph.places, resolution, seed,
-        from_ablation=from_ablation, null_graphs=null_graphs, cross_check=cross_check,
-    )  # fmt: skip
+    weighted = weighted_graph(graph, known if len(known) == len(counts) else None)
+    result = find_modules(
+        weighted, resolution=resolution, seed=seed, null_graphs=null_graphs, cross_check=cross_check
+    )
     workspace.store(result)
     return result
 
@@ -68,4 +67,6 @@ def weighted_graph(graph: DictionaryGraph, counts: Sequence[int] | None) -> Weig
     if not parts or not sum(len(part[0]) for part in parts):
         raise InterbasisError("the graph has too few edges to group")
     sources, targets, weights, sections = map(np.concatenate, zip(*parts, strict=True))
-    return WeightedGraph(sources, targets, weights, sections, offsets, tuple(epsilons))
+    return WeightedGraph(
+        sources, targets, weights, sections, offsets, tuple(graph.places), tuple(epsilons), counts is not None
+    )

@@ -18,6 +18,7 @@ from interbasis.analysis.differences import passes, records
 from interbasis.analysis.differences.measured_section import MeasuredSection
 from interbasis.analysis.features.contexts import Occurrence, Presentation
 from interbasis.analysis.features.records import Example
+from interbasis.analysis.nested_states import nested
 from interbasis.analysis.stored_results import DataUsed
 from interbasis.base.errors import InterbasisError
 from interbasis.compute.executor import Executor
@@ -110,7 +111,7 @@ def measure(
             described[k], directions = _describe(sections[k], k, sums, settings)
             if directions is not None:
                 name = first.layers[k]
-                tensors |= {f"{name}.{kind}": tensor for kind, tensor in directions.items()}
+                tensors |= nested({name: directions})
                 readers[k] = _readers(sections[k], directions, statistics.layers[k].mean)
             sections[k] = replace(sections[k])  # without the matrices that its sums required
         del pass_, sums  # before those of the next sections are made

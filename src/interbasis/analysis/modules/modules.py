@@ -29,7 +29,7 @@ TRIALS = 10
 
 
 def find_modules(
-    graph: InteractionGraph,
+    graph: InteractionGraph | WeightedGraph,
     epsilons: Sequence[float] | None = None,
     resolution: float = 1.0,
     seed: int = 0,
@@ -42,7 +42,7 @@ def find_modules(
     """Find Leiden's partition of all features, and test how far it can be trusted.
 
     Args:
-        graph: A graph with edges.
+        graph: A graph with edges, or the weights of its edges.
         epsilons: The smallest edges needed, one per section (`EdgesRequired.epsilon`); default: the smallest
             of the largest edges that carry 99 % of their section's Ê².
         resolution: γ; larger values give more and smaller modules.
@@ -58,34 +58,12 @@ def find_modules(
     Raises:
         InterbasisError: The graph has no edges above ε, or leidenalg is asked for and not installed.
     """
-    return partition(
-        WeightedGraph.from_graph(graph, epsilons), graph.layer_names, resolution, seed,
-        from_ablation=epsilons is not None, seeds=seeds, resolutions=resolutions, null_graphs=null_graphs,
-        cross_check=cross_check,
-    )  # fmt: skip
-
-
-def partition(
-    weighted: WeightedGraph,
-    layers: Sequence[str],
-    resolution: float = 1.0,
-    seed: int = 0,
-    *,
-    from_ablation: bool,
-    seeds: int = 10,
-    resolutions: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0),
-    null_graphs: int = 50,
-    cross_check: bool = False,
-) -> results.ModulesResult:
-    """Partition a weighted graph as `find_modules` does, whose nodes are the features of named layers.
-
-    ``from_ablation`` says whether ablations decided which edges count.
-    """
     if not resolution > 0 or seeds < 0 or null_graphs < 0:
         raise InterbasisError(
             "expected a resolution above 0 and numbers of seeds and null graphs of at least 0, "
             f"received {resolution}, {seeds} and {null_graphs}"
         )
+    weighted = graph if isinstance(graph, WeightedGraph) else WeightedGraph.from_graph(graph, epsilons)
     labels = _number_by_size(leiden(weighted, resolution, seed))
     quality = modularity(weighted, labels, resolution)
     by_resolution = [(value, leiden(weighted, value, seed)) for value in resolutions]
@@ -97,9 +75,9 @@ def partition(
         seed=seed,
         modularity=quality,
         sizes=tuple(np.bincount(labels).tolist()),
-        epsilons=dict(zip(layers[:-1], weighted.epsilons, strict=True)),
-        epsilons_from_ablation=from_ablation,
-        layers=dict(zip(layers, assignment, strict=True)),
+        epsilons=dict(zip(weighted.layers[:-1], weighted.epsilons, strict=True)),
+        epsilons_from_ablation=weighted.from_ablation,
+        layers=dict(zip(weighted.layers, assignment, strict=True)),
         agreement_over_seeds=float(np.mean(pairs)) if pairs else None,
         agreement_over_resolutions=tuple(
             results.ResolutionAgreement(

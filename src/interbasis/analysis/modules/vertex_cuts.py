@@ -5,7 +5,6 @@ found by maximum flow: every feature may be passed once, every edge as often as 
 modules may be removed too, since an edge may lead straight from one to the other.
 """
 
-from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
@@ -28,13 +27,11 @@ def vertex_cuts(graph: InteractionGraph, modules: ModulesResult) -> tuple[Vertex
         The fewest features that separate each pair.
     """
     weighted = WeightedGraph.from_graph(graph, list(modules.epsilons.values()))
-    labels, names = np.concatenate(modules.assignment), graph.layer_names
-    return tuple(_cut(weighted, labels, names, pair) for pair in combinations(range(modules.modules), 2))
+    labels = np.concatenate(modules.assignment)
+    return tuple(_cut(weighted, labels, pair) for pair in combinations(range(modules.modules), 2))
 
 
-def _cut(
-    weighted: WeightedGraph, labels: np.ndarray, layers: Sequence[str], pair: tuple[int, int]
-) -> VertexCut:
+def _cut(weighted: WeightedGraph, labels: np.ndarray, pair: tuple[int, int]) -> VertexCut:
     """The smallest cut, of several the nearest to the second module: its nodes' ends still reach the sink.
 
     Node k is the arc k → n + k of capacity 1, source 2n and sink 2n + 1; no more than n paths share no node,
@@ -55,5 +52,5 @@ def _cut(
     features = []
     for node in nodes[~reaching[:n] & reaching[n : 2 * n]].tolist():
         layer = int(np.searchsorted(weighted.offsets, node, side="right")) - 1
-        features.append((layers[layer], node - weighted.offsets[layer]))
+        features.append((weighted.layers[layer], node - weighted.offsets[layer]))
     return VertexCut(modules=pair, features=tuple(features))

@@ -71,6 +71,7 @@ def describe_opening_view(run: Workspace) -> None:
 def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun:
     """Everything the page shows of a run whose results have been read."""
     graph, summary = record.graph, summarise(record.graph)
+    precision, unfinished = graph.provenance.precision, record.folder and is_unfinished(record.folder)
     return schema.PageRun(
         name="",
         digest="",
@@ -84,7 +85,9 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun
                 for name, value in graph.config.model_dump(mode="json").items()
             },
             model_fingerprint=graph.provenance.model_fingerprint,
-            precision=_precision(record),
+            precision=precision_sentence(precision, bool(unfinished))
+            if precision is not None and precision.reached
+            else "",
         ),
         ablation=record.ablation and schema.PageAblation.model_validate(record.ablation),
         curves=record.curves and schema.PageCurves.model_validate(record.curves),
@@ -98,13 +101,6 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun
         outdated=record.outdated,
         unreadable=record.unreadable,
     )
-
-
-def _precision(record: RunRecord) -> str:
-    precision = record.graph.provenance.precision
-    if precision is None or not precision.reached:
-        return ""
-    return precision_sentence(precision, record.folder is not None and is_unfinished(record.folder))
 
 
 def is_folded(graph: InteractionGraph, k: int) -> bool:
