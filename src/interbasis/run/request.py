@@ -58,7 +58,7 @@ def requested(
     if provenance.request is None:
         raise InterbasisError(f"{config} was built from Python and does not name its model and data")
     # all tokens counted, and nothing was sampled, in runs that do not say
-    values = {"norm_limit": 0, "exact": not provenance.request.settings.sampled}
+    values: dict[str, Any] = {"norm_limit": 0, "exact": not provenance.request.settings.sampled}
     values |= provenance.request.model_dump(include=provenance.request.model_fields_set)
     run = config if config.is_dir() else config.parent
     if trusted:

@@ -4,6 +4,7 @@ import math
 
 from interbasis.analysis.differences.records import ChangedDirection, Difference, DifferenceSeries, Share
 from interbasis.analysis.features.records import TokenExample
+from interbasis.show.declared_tables import DeclaredTables
 from interbasis.show.sentences import read_texts
 from interbasis.show.tables import MISSING, Parts, ResultTable, result_tables
 
@@ -14,6 +15,7 @@ DIRECTIONS_SHOWN = 2
 EXAMPLES_SHOWN = 3
 """Tokens shown of each direction."""
 TEXTS: dict[str, str] = read_texts("difference_sentences.toml")["tables"]
+TABLES = DeclaredTables("result_tables.toml")
 METRICS = {
     "lib": "CᵀC of the first model's run",
     "inverse covariance": "the inverse covariance of the first model's outputs",
@@ -37,17 +39,11 @@ def difference_tables(result: Difference) -> Parts:
     parts: Parts = [
         head,
         ResultTable.from_cells("Sections", ("section", "outputs differ", "Jacobians differ"), rows, note),
-        _depth_table(result),
+        TABLES("depth", [row for row in result.layers.items() if row[1].total or row[1].arising]),
     ]
-    heads = [
-        (f"{section.name}, head {h.head}", *map(_number, (h.value, h.key, h.query, h.total)))
-        for section in changed.values()
-        for h in section.heads[:HEADS_SHOWN]
-        if h.total > 0
-    ]
+    heads = [(s.name, h) for s in changed.values() for h in s.heads[:HEADS_SHOWN] if h.total > 0]
     if heads:
-        head_columns = ("head", "value", "key", "query", "all")
-        parts.append(ResultTable.from_cells("Heads", head_columns, heads, TEXTS["heads"]))
+        parts.append(TABLES("changed_heads", heads))
     directions = [
         (section.name, kind, _number(direction.share), active_tokens(direction))
         for section in changed.values()
@@ -73,15 +69,6 @@ def series_tables(result: DifferenceSeries) -> Parts:
         for difference in result.differences
     ]
     return [ResultTable.from_cells("Series", ("model", *names), rows, TEXTS["series"])]
-
-
-def _depth_table(result: Difference) -> ResultTable:
-    rows = [
-        (name, *map(_number, (layer.total, layer.arising, layer.passed_on)))
-        for name, layer in result.layers.items()
-        if layer.total or layer.arising
-    ]
-    return ResultTable.from_cells("Depth", ("layer", "all", "arises", "passed on"), rows, TEXTS["depth"])
 
 
 def _total_line(result: Difference) -> str:

@@ -1,11 +1,11 @@
 """Results as tables and lines for a terminal: one function per kind of result."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from interbasis.analysis.ablation.records import Control, EdgesRequired, Sparsity
+from interbasis.analysis.ablation.records import Control, EdgesRequired
 from interbasis.analysis.compare import Comparison
 from interbasis.analysis.edge_experts import EdgeExperts
 from interbasis.analysis.features.records import LayerFeatures, Push
@@ -17,16 +17,17 @@ from interbasis.analysis.stages.intervene import InterventionResult
 from interbasis.analysis.stages.modules import MIN_MODULARITY_Z, ModulesResult
 from interbasis.analysis.stages.steer import SteerResult
 from interbasis.analysis.stages.trace import TraceResult
-from interbasis.analysis.summary import LayerSummary, RunSummary, SectionSummary
+from interbasis.analysis.summary import RunSummary
 from interbasis.analysis.traces.records import Trace
 from interbasis.base.memory import format_bytes
 from interbasis.graph.costs import BuildPlan
 from interbasis.graph.interaction_graph import Carrier, LargestDirection
 from interbasis.models.hf.families_table import FamiliesTable, Way
 from interbasis.network.summary import NetworkSummary
+from interbasis.show.declared_tables import DeclaredTables
 from interbasis.show.precision import duration, precision_sentence
 from interbasis.show.sentences import read_texts
-from interbasis.show.tables import MISSING, Cell, Parts, ResultTable, result_tables
+from interbasis.show.tables import MISSING, Parts, ResultTable, result_tables
 
 if TYPE_CHECKING:
     from interbasis.compute.shards import RoundMerged, ShardJobs, ShardWritten
@@ -45,7 +46,8 @@ NODES_SHOWN = 20
 """Nodes of a trace shown, those with the largest effects."""
 
 TEXTS: dict[str, str] = read_texts("result_texts.toml")
-"""Notes below the tables, and lines between them."""
+"""Notes below other tables, and lines between them."""
+TABLES = DeclaredTables("result_tables.toml")
 
 
 @result_tables.register
@@ -69,11 +71,11 @@ def summary_tables(summary: RunSummary, folder: str = "", all_rows: bool = False
     place = f"saved in {folder}" if folder else "in memory"
     basis, model, seconds = summary.basis.upper(), summary.model or summary.family, summary.seconds.values()
     line = TEXTS["run"].format(basis=basis, model=model, summary=summary, seconds=sum(seconds), place=place)
-    parts: Parts = [line, _layer_table(layers).first_and_last(count)]
+    parts: Parts = [line, TABLES("layers", layers).first_and_last(count)]
     if any(layer.largest_direction for layer in layers):
         parts.append(_direction_table(summary, count))
     if sections:
-        parts.append(_edge_table(sections).first_and_last(count))
+        parts.append(TABLES("edges", sections).first_and_last(count))
     if summary.too_few_data:
         parts.append(f"{summary.too_few_data[0].upper()}{summary.too_few_data[1:]}.\n")
     if summary.outdated:
@@ -84,26 +86,6 @@ def summary_tables(summary: RunSummary, folder: str = "", all_rows: bool = False
         command = f"interbasis show {folder} --all" if folder else "run.summary().layers and .sections"
         parts.append(TEXTS["rows_shown"].format(count=count, layers=len(layers), command=command))
     return parts
-
-
-def _layer_table(layers: Sequence[LayerSummary]) -> ResultTable:
-    head = ["layer", "width", "features", "noise", "unused", "margin", "effective", "largest"]
-    rows: list[list[Cell]] = [
-        [
-            layer.name, str(layer.width), str(layer.features), str(layer.dropped_as_noise),
-            str(layer.dropped_as_unused), layer.last_kept_over_floor, f"{layer.effective_features:.1f}",
-            layer.largest,
-        ]
-        for layer in layers
-    ]  # fmt: skip
-    note = TEXTS["layers"]
-    if any(layer.eigenvalue_error is not None for layer in layers):
-        head, note = [*head, "error of Λ"], note + TEXTS["eigenvalue_errors"]
-        rows = [[*row, _percent(layer.eigenvalue_error)] for row, layer in zip(rows, layers, strict=True)]
-    if any(layer.hook for layer in layers):
-        head = [*head, "TransformerLens"]
-        rows = [[*row, layer.hook] for row, layer in zip(rows, layers, strict=True)]
-    return ResultTable.from_cells("Node layers", head, rows, note)
 
 
 def _direction_table(summary: RunSummary, count: int) -> ResultTable:
@@ -138,24 +120,6 @@ def _direction_table(summary: RunSummary, count: int) -> ResultTable:
     note = TEXTS["directions"].format(unit=unit, carriers=carrying, left_out=left_out)
     head = ["layer", "share", "counted", "left out", "max norm", *carriers]
     return ResultTable.from_cells(title, head, cells, note)
-
-
-def _edge_table(sections: Sequence[SectionSummary]) -> ResultTable:
-    estimated = sections[0].median_relative_error is not None
-    experts = any(row.changed_choices is not None for row in sections)
-    head = ["section", "edges", "largest", "90 % of Ê²", "99 % of Ê²", *(["error"] if estimated else [])]
-    head += ["other experts"] if experts else []
-    rows = [
-        [
-            row.name, row.edges, row.largest, row.edges_for_90_percent, row.edges_for_99_percent,
-            *([_percent(row.median_relative_error)] if estimated else []),
-            *([_percent(row.changed_choices)] if experts else []),
-        ]
-        for row in sections
-    ]  # fmt: skip
-    note = TEXTS["edges"] + (TEXTS["edge_errors"] if estimated else "")
-    note += TEXTS["changed_choices"] if experts else ""
-    return ResultTable.from_cells("Interaction edges Ê", head, rows, note)
 
 
 def section_tables(summary: NetworkSummary, name: str, all_rows: bool = False) -> Parts:
@@ -198,20 +162,16 @@ def families_tables(found: FamiliesTable) -> Parts:
 @result_tables.register
 def plan_tables(plan: BuildPlan) -> Parts:
     """What a build takes, for several targets."""
-    rows = [
-        (
-            name, f"{choice.jacobian_error:.1%}", f"{choice.edge_error:.1%}",
-            duration(3600 * plan.hours(choice)), duration(choice.seconds.processor),
-            f"{choice.seconds.processor / (plan.samples * plan.pilot.forward.processor):.1f}",
-        )
-        for name, choice in [*((f"{e:.0%}", c) for e, c in plan.targets.items()), ("exact", plan.exact)]
-    ]  # fmt: skip
-    head = ("target", "error of Λ", "error of Ê", "time", "processor", "forward passes")
+    rows = []
+    for name, choice in [*((f"{e:.0%}", c) for e, c in plan.targets.items()), ("exact", plan.exact)]:
+        times = duration(3600 * plan.hours(choice)), duration(choice.seconds.processor)
+        passes = choice.seconds.processor / (plan.samples * plan.pilot.forward.processor)
+        rows.append((name, choice, *times, passes))
     machines = "" if plan.processes == 1 else TEXTS["plan_processes"].format(plan=plan)
-    note = TEXTS["plan_note"].format(trial=duration(plan.pilot.seconds.wall), machines=machines)
+    table = TABLES("plan", rows, trial=duration(plan.pilot.seconds.wall), machines=machines)
     sizes = TEXTS["plan_sizes"].format(memory=format_bytes(plan.memory), disk=format_bytes(plan.disk))
     line = TEXTS["plan"].format(plan=plan, tokens=plan.samples * plan.positions)
-    return [line, ResultTable.from_cells("Builds", head, rows, note), sizes]
+    return [line, table, sizes]
 
 
 @result_tables.register
@@ -223,39 +183,24 @@ def ablation_tables(result: AblationResult) -> Parts:
         parts.append(TEXTS["all_tokens"])
     if sections:
         parts.append(_required_table(sections, metric))
-    if robust := [(row.name, row.robust) for row in sections if row.robust]:
-        head = ("section", "level", "worst mask at the plain count", "at the robust count", "per input")
-        rows = [
-            (name, f"{row.level:g}", f"{row.worst_at_plain:.5f}", f"{row.worst_at_count:.5f}",
-             f"{row.worst_per_input:.5f}")
-            for name, row in robust
-        ]  # fmt: skip
-        parts.append(ResultTable.from_cells("Worst masks", head, rows, TEXTS["robust"]))
+    if robust := [row for row in sections if row.robust]:
+        parts.append(TABLES("worst_masks", robust))
     if result.layers:
-        nodes = [
-            (row.layer, "more than there are" if row.count is None else str(row.count), str(row.features))
-            for row in result.layers.values()
-        ]
-        note = TEXTS["nodes_required"]
-        parts.append(ResultTable.from_cells("Nodes required", ("layer", "nodes", "of"), nodes, note))
+        layers = result.layers.values()
+        nodes = ((row, "more than there are" if row.count is None else str(row.count)) for row in layers)
+        parts.append(TABLES("nodes_required", nodes))
     return parts
 
 
 def _required_table(sections: Iterable[EdgesRequired], metric: str) -> ResultTable:
     """The robust counts, where they were sought, with the plain ones beside them."""
-    robust = any(row.robust for row in sections)
-    rows: list[list[Cell]] = [
-        [
-            row.name, *([row.robust.count if row.robust else None] if robust else []),
-            f"{row.count:,}" + ("  [{:,}, {:,}]".format(*row.interval) if row.interval else ""),
-            row.possible, f"{row.epsilon:.3g}" if row.count else None, f"{row.value:.5f}",
-            row.stable_count if row.stable_count in (None, row.count) else f"{row.stable_count:,}  ≠",
-        ]
-        for row in sections
-    ]  # fmt: skip
-    head = ["section", *(["robust edges"] if robust else []), "plain", "of", "ε", metric]
-    note = TEXTS["edges_required"] + ("" if robust else TEXTS["plain"])
-    return ResultTable.from_cells("Edges required", [*head, "all larger pass from"], rows, note)
+    rows = []
+    for row in sections:
+        interval = "  [{:,}, {:,}]".format(*row.interval) if row.interval else ""
+        stable = row.stable_count if row.stable_count in (None, row.count) else f"{row.stable_count:,}  ≠"
+        rows.append((row, f"{row.count:,}{interval}", row.epsilon if row.count else None, stable))
+    plain = "" if any(row.robust for row in sections) else TEXTS["plain"]
+    return TABLES("edges_required", rows, metric=metric, plain=plain)
 
 
 @result_tables.register
@@ -278,7 +223,8 @@ def curve_tables(result: CurvesResult) -> Parts:
     head = ("section", *(f"{100 * fraction:g} %" for fraction in curves.fractions), "area", "distance")
     table = ResultTable.from_cells(f"{metric} with the largest edges kept", head, rows, note)
     measured = [(names[source], row) for source, row in result.sparsity.items()]
-    return ["", table, _sparsity_table("Sparsity without a threshold", "section", measured)]
+    title = "Sparsity without a threshold"
+    return ["", table, TABLES("sparsity", measured, title=title, first="section")]
 
 
 @result_tables.register
@@ -297,9 +243,9 @@ def control_tables(result: ControlsResult) -> Parts:
         ResultTable.from_cells("Area under the faithfulness curve", head, areas, TEXTS["areas"]),
         _stress_table(controls),
         *(
-            _sparsity_table(
-                f"Sparsity without a threshold, from {name}", "control",
-                [(row.name, row.sparsity[name]) for row in controls if row.sparsity],
+            TABLES(
+                "sparsity", [(row.name, row.sparsity[name]) for row in controls if row.sparsity],
+                title=f"Sparsity without a threshold, from {name}", first="control",
             )
             for name in sections
         ),
@@ -311,25 +257,8 @@ def _stress_table(controls: Iterable[Control]) -> ResultTable:
     for row in controls:
         for name, stress in row.stress.items():
             halves = stress.halves or (stress.all_ablated,)
-            rows.append((
-                f"{row.name}: {name}", str(row.required[name].count), str(stress.unneeded),
-                f"{stress.all_ablated:.5f}", f"{min(halves):.5f}–{max(halves):.5f}",
-                f"{stress.worst_half:.5f}", f"{stress.failed} of {stress.tried}",
-            ))  # fmt: skip
-    head = ("section", "kept", "removed", "all ablated", "random halves", "worst half", "failed")
-    return ResultTable.from_cells("Subsets of the removed edges", head, rows, TEXTS["subsets"])
-
-
-def _sparsity_table(title: str, first: str, measured: Iterable[tuple[str, Sparsity]]) -> ResultTable:
-    rows = [
-        (
-            name, f"{row.participation:.1f}", f"{row.gini:.3f}", f"{row.hoyer:.3f}",
-            *map(_percent, row.share_above), f"{row.kurtosis:.0f}",
-        )
-        for name, row in measured
-    ]  # fmt: skip
-    head = (first, "inputs", "Gini", "Hoyer", "> 0.5 %", "> 1 %", "> 2 %", "> 4 %", "kurtosis")
-    return ResultTable.from_cells(title, head, rows, TEXTS["sparsity"])
+            rows.append((f"{row.name}: {name}", row.required[name].count, stress, min(halves), max(halves)))
+    return TABLES("subsets", rows)
 
 
 @result_tables.register
@@ -488,35 +417,10 @@ def comparison_tables(result: Comparison) -> Parts:
     changed = ", ".join(f"{name} {x} / {y}" for name, (x, y) in result.different_settings.items())
     names = [run.summary.model or run.summary.family for run in (a, b)]
     models = names[0] if result.same_model else f"{names[0]} / {names[1]}, whose weights differ"
-    layers = []
-    for layer in result.layers.values():
-        x, y = layer.summaries
-        match = layer.match
-        layers.append((
-            layer.name, _pair(x.features, y.features),
-            _pair(x.effective_features, y.effective_features, ".1f"),
-            *((MISSING,) * 4 if match is None else (
-                _decimals(match.overlap), _decimals(match.mean), _decimals(match.chance), f"{match.shared:,}"
-            )),
-            _pair(*layer.nodes_required),
-        ))  # fmt: skip
-    sections = []
-    for section in result.sections.values():
-        s, t = section.summaries
-        sections.append((
-            section.name, _pair(s.edges, t.edges), _pair(s.edges_for_90_percent, t.edges_for_90_percent),
-            _pair(s.edges_for_99_percent, t.edges_for_99_percent), _decimals(section.edge_correlation),
-            _percent(section.strongest_shared), _pair(*section.edges_required),
-        ))  # fmt: skip
-    head = ("layer", "features", "effective", "overlap", "mean", "chance", "shared", "nodes required")
-    section_head = (
-        "section", "edges", "90 % of Ê²", "99 % of Ê²", "correlation", "strongest shared", "required"
-    )  # fmt: skip
-    note = TEXTS["comparison"].format(measure=OVERLAPS[result.matched_by])
     parts: Parts = [
         TEXTS["compared"].format(a=a, b=b, models=models, data=same, changed=changed or "the same settings"),
-        ResultTable.from_cells("Node layers", head, layers, note),
-        ResultTable.from_cells("Interaction edges Ê", section_head, sections, TEXTS["compared_edges"]),
+        TABLES("compared_layers", result.layers.values(), measure=OVERLAPS[result.matched_by]),
+        TABLES("compared_edges", result.sections.values()),
     ]
     if result.not_compared:
         parts.append(result.not_compared.capitalize() + ".")
@@ -542,30 +446,16 @@ def comparison_tables(result: Comparison) -> Parts:
 def training_tables(record: "TrainingRecord", folder: str) -> Parts:
     """End of the training of dictionaries, layer by layer."""
     settings = record.settings
-    rows = [
-        (name, f"{layer.tokens:,}", f"{layer.loss:.4f}", f"{layer.dead:,} of {settings.features:,}")
-        for name, layer in record.layers.items()
-    ]
-    note = TEXTS["training"]
     return [
         f"\n{settings.features:,} features, {settings.active} active ({settings.kind}) · metric "
         f"{settings.metric} · {settings.steps:,} steps of {settings.batch:,} tokens · saved in {folder}\n",
-        ResultTable.from_cells("Dictionaries", ("layer", "tokens", "loss", "dead"), rows, note),
+        TABLES("trained", [(*layer, settings.features) for layer in record.layers.items()]),
     ]
 
 
 def score_tables(result: "FolderScores") -> Parts:
     """Scores of dictionaries."""
-    rows = [
-        (
-            layer, _decimals(score.loss), _decimals(score.rise), _percent(score.recovered),
-            f"{score.active:.1f}", _percent(score.dead), _percent(score.explained), _percent(score.left_out),
-        )
-        for layer, score in result.scores.items()
-    ]  # fmt: skip
-    note = TEXTS["score"]
-    head = ("layer", "loss", "rise", "recovered", "L0", "dead", "variance explained", "left out")
-    return [ResultTable.from_cells("Scores of dictionaries", head, rows, note)]
+    return [TABLES("scores", result.scores.items())]
 
 
 def shard_lines(written: "ShardWritten") -> list[str]:
@@ -595,12 +485,6 @@ def joined_words(values: Iterable[object]) -> str:
 
 def _decimals(value: float | None) -> str:
     return MISSING if value is None or math.isnan(value) else f"{value:.3f}"
-
-
-def _pair(a: float | None, b: float | None, form: str = ",") -> str:
-    if a is None and b is None:
-        return MISSING
-    return " / ".join(MISSING if value is None else format(value, form) for value in (a, b))
 
 
 def _percent(share: float | None) -> str:

@@ -74,7 +74,7 @@ class ResultTable:
     ) -> "ResultTable":
         """Make a table of cells; the first column and those that ``text`` names hold text."""
         columns = tuple(Column(name, text=k == 0 or name in text) for k, name in enumerate(head))
-        cells = tuple(tuple(map(_cell_text, row)) for row in rows)
+        cells = tuple(tuple(map(cell_text, row)) for row in rows)
         assert all(len(row) == len(head) for row in cells)
         return cls(title, columns, cells, note)
 
@@ -189,7 +189,7 @@ def print_parts(parts: Iterable[RenderableType]) -> None:
         console.print(printable(plain) if isinstance(plain, str) else part)
 
 
-def _cell_text(value: Cell) -> str:
+def cell_text(value: Cell) -> str:
     if value is None:
         return MISSING
     if isinstance(value, float):

@@ -101,7 +101,7 @@ def intervene(
         pair = _outputs(reader, feature, inputs, _goals(targets, group))
         untouched, changed = (output[:, -1] if labels.ndim == 1 else output for output in pair)
         if labelled:
-            means = []  # of every sample
+            means: list[Tensor] = []  # of every sample
             for total, output in zip(scores, (untouched, changed), strict=True):
                 wrong, counts = sample_losses("accuracy", output, labels)
                 nats, _ = sample_losses("cross_entropy", double(output), labels)

@@ -15,7 +15,7 @@ from interbasis.analysis.dictionaries.trace import DictionaryTrace
 from interbasis.analysis.dictionaries.workspace import DictionaryWorkspace
 from interbasis.base.records import Record
 from interbasis.dictionaries.graph import DictionaryGraph, DictionaryGraphHeader
-from interbasis.show.result_tables import TEXTS
+from interbasis.show.result_tables import TABLES, TEXTS
 from interbasis.show.tables import Parts, ResultTable, result_tables
 
 FEATURES_SHOWN = 12
@@ -25,14 +25,7 @@ FEATURES_SHOWN = 12
 @result_tables.register
 def graph_tables(header: DictionaryGraphHeader) -> Parts:
     """The dictionaries of a graph, and the edges between them."""
-    rows = [
-        (pair.source, pair.target, f"{pair.tokens:,}", f"{pair.nonzero:,}", f"{pair.stored:,}",
-         f"{pair.stored_share:.1%}", f"{pair.feature_share:.1%}")
-        for pair in header.pairs
-    ]  # fmt: skip
-    head = ("from", "to", "tokens", "pairs active together", "stored", "share of Ê²", "share of features")
-    note = TEXTS["dictionary_edges"]
-    return [ResultTable.from_cells("Edges between dictionaries", head, rows, note, text=("to",))]
+    return [TABLES("dictionary_edges", header.pairs)]
 
 
 def tables(result: Record, workspace: DictionaryWorkspace) -> Iterable[ResultTable | str]:
@@ -96,16 +89,8 @@ def trace_tables(trace: DictionaryTrace, known: DescriptionsResult | None = None
 @result_tables.register
 def ablation_tables(result: DictionaryAblation) -> Parts:
     """Edges required between every pair of dictionaries."""
-    rows = [
-        (pair.source, pair.target, pair.stored, pair.count, pair.random_count, pair.robust_count,
-         pair.trials[0].value if pair.trials else None, pair.opposed_value)
-        for pair in result.pairs.values()
-    ]  # fmt: skip
-    head = ("from", "to", "stored", "required", "in random order", "against an opponent",
-            "metric with fewest tried", "metric at required, opposed")  # fmt: skip
-    metric, note = result.metric.replace("_", "-"), TEXTS["dictionary_ablation"]
-    title = TEXTS["dictionary_ablation_title"].format(metric=metric, result=result)
-    return [ResultTable.from_cells(title, head, rows, note, text=("to",))]
+    rows = [(pair, pair.trials[0] if pair.trials else None) for pair in result.pairs.values()]
+    return [TABLES("dictionary_ablation", rows, metric=result.metric.replace("_", "-"), result=result)]
 
 
 @result_tables.register
@@ -126,31 +111,15 @@ def path_tables(result: EdgePaths) -> Parts:
 def comparison_tables(result: DictionaryComparison) -> Parts:
     """Dictionaries and edges of two graphs side by side."""
     data = "the same data" if result.same_data else "different data"
-    places = [
-        (place, *row.features, "the same" if row.same else "different")
-        for place, row in result.places.items()
-    ]
-    pairs = [
-        (pair.source, pair.target, *(summary.stored for summary in pair.summaries), pair.shared,
-         pair.correlation, pair.same_sign)
-        for pair in result.pairs.values()
-    ]  # fmt: skip
-    head = ("from", "to", "stored, first", "stored, second", "strongest shared", "correlation", "same sign")
+    places = [(*row, "the same" if row[1].same else "different") for row in result.places.items()]
     return [
         f"Two graphs between dictionaries of {result.model or 'one network'}, built on {data}.",
-        ResultTable.from_cells("Dictionaries", ("place", "first", "second", "dictionary"), places),
-        ResultTable.from_cells("Edges", head, pairs, TEXTS["dictionary_comparison"], text=("to",)),
+        TABLES("compared_dictionaries", places),
+        TABLES("compared_dictionary_edges", result.pairs.values()),
     ]
 
 
 @result_tables.register
 def check_tables(checks: EdgeChecksResult) -> Parts:
     """Agreement of edges with interventions at single tokens."""
-    rows = []
-    for pair in checks.pairs:
-        parts = (pair.attributions, pair.frozen, pair.weights)
-        cells = [f"{part.sign_agreement:.0%}, {part.correlation:.2f}" for part in parts]
-        rows.append((pair.source, pair.target, str(pair.edges), *cells))
-    title = "Predicted and measured loss of the target's pre-activation: sign agreement, rank correlation"
-    head = ("from", "to", "edges", "edges' prediction", "attention frozen", "decoder · encoder")
-    return [ResultTable.from_cells(title, head, rows, text=("to",))]
+    return [TABLES("checks", checks.pairs)]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from interbasis.graph.settings import BuildConfig
+from interbasis.show.declared_tables import DeclaredTables
 from interbasis.show.report.measurements import area_with_interval
 from interbasis.show.report.record import ReportedRun
 from interbasis.show.sentences import read_texts
@@ -10,6 +11,7 @@ from interbasis.show.tables import MISSING, Cell, ResultTable
 
 COLUMNS: dict[str, dict[str, str]] = read_texts("report/columns.toml")
 """Columns of the tables of node layers and sections, with their meaning."""
+TABLES = DeclaredTables("result_tables.toml")
 SETTINGS_SHOWN = {"basis", "edge_method", "edge_group", "edge_sources", "edge_positions"}
 """Settings that have a row of their own in the table of provenance."""
 
@@ -170,17 +172,8 @@ def control_table(run: ReportedRun) -> ResultTable | None:
 
 def monosemantic_table(runs: Sequence[ReportedRun]) -> ResultTable | None:
     """Counts of features that are mostly one Fourier term; None where none were counted."""
-    rows = [
-        (f"{run.name}, {layer.name}", f"{counts.without_constant} of {counts.top}", str(counts.paper))
-        for run in runs
-        for layer in run.analysed_layers
-        if (counts := layer.monosemantic)
-    ]
-    if not rows:
-        return None
-    note = "The paper's way counts the constant among the first ten."
-    head = ("run, layer", "among the first", "the paper's way")
-    return ResultTable.from_cells("Features that are over 90 % one term", head, rows, note)
+    rows = [(run.name, layer) for run in runs for layer in run.analysed_layers if layer.monosemantic]
+    return TABLES("one_term", rows) if rows else None
 
 
 def _union(names: Iterable[Iterable[str]]) -> list[str]:
