@@ -10,6 +10,8 @@ from interbasis.show.tables import MISSING, ResultTable, cell_text
 
 PLACE = re.compile(r"\.(\w+)|\[(\d+)\]")
 """An attribute, or an index."""
+MAX_PARTS = 10
+"""Parts of a row, which one digit names."""
 
 
 class CellFormatter(Formatter):
@@ -39,14 +41,15 @@ class DeclaredTables:
     def __init__(self, file: str):
         self.declarations: dict[str, Any] = read_texts(file)
 
-    def __call__(self, name: str, rows: Iterable[object], **values: object) -> ResultTable:
+    def __call__(self, name: str, rows: Iterable[object], /, **values: object) -> ResultTable:
         declared, format_cell = self.declarations[name], CellFormatter().format
         columns, optional = declared["columns"], declared.get("optional", {})
+        unknown = [format_cell(text, *[None] * MAX_PARTS) for text in columns.values()]  # such as "– / –"
         cells = [
             [format_cell(text, *(row if isinstance(row, tuple) else (row,))) for text in columns.values()]
             for row in rows
         ]
-        cells = [[MISSING if cell == f"{MISSING} / {MISSING}" else cell for cell in row] for row in cells]
+        cells = [[MISSING if cell == unknown[k] else cell for k, cell in enumerate(row)] for row in cells]
         shown = [
             k
             for k, head in enumerate(columns)

@@ -154,9 +154,7 @@ def families_tables(found: FamiliesTable) -> Parts:
     """Model types by how they are taken."""
     ways: tuple[Way, ...] = ("closed form", "general", "refused")
     counts = ", ".join(f"{found.count(way)} {way}" for way in ways)
-    rows = [[row.kind, row.way, row.reason] for row in found.rows]
-    title = f"Causal model types of transformers {found.transformers}: {counts}"
-    return [ResultTable.from_cells(title, ["type", "taken", "reason"], rows, text=("taken", "reason"))]
+    return [TABLES("families", found.rows, transformers=found.transformers, counts=counts)]
 
 
 @result_tables.register
@@ -349,20 +347,10 @@ def _node_table(trace: Trace) -> ResultTable:
 @result_tables.register
 def steer_tables(result: SteerResult) -> Parts:
     """The outputs that change most, then both continuations, or tests of the label."""
-    rows = [
-        (
-            repr(output.name)[1:-1], f"{output.before:.3f}", f"{output.after:.3f}",
-            f"{output.probability_before:.2%}", f"{output.probability_after:.2%}",
-            *([] if output.interval is None else ["{:+.2%} to {:+.2%}".format(*output.interval)]),
-        )
-        for output in result.outputs
-    ]  # fmt: skip
-    title = f"{result.layer}:{result.feature} {result.by:+g} {result.unit_name}  {result.label}"
+    rows = [(repr(output.name)[1:-1], output) for output in result.outputs]
+    over = f", mean of {result.prompt}" if result.samples else ""
     name = "next" if result.predicts_next else "output"
-    head: tuple[str, ...] = (name, "logit before", "logit after", "probability before", "probability after")
-    if result.samples:
-        title, head = f"{title}, mean of {result.prompt}", (*head, "change, 95 % interval")
-    parts: Parts = [ResultTable.from_cells(title, head, rows)]
+    parts: Parts = [TABLES("steered_outputs", rows, result=result, over=over, name=name)]
     if result.samples:
         parts += [_label_tests(result)] if result.tests else ["", TEXTS["untestable"]]
     if result.continuation is not None and result.steered is not None:
@@ -388,17 +376,13 @@ def intervention_tables(result: InterventionResult) -> Parts:
 def _label_tests(result: SteerResult) -> ResultTable:
     rows = [
         (
-            test.claim, ", ".join(repr(name)[1:-1] for name in test.raised),
-            ", ".join(repr(name)[1:-1] for name in test.lowered), f"{test.change:+.3f}",
-            "{:+.3f} to {:+.3f}".format(*test.interval), f"{max(test.random):+.3f}",
+            test, ", ".join(repr(name)[1:-1] for name in test.raised),
+            ", ".join(repr(name)[1:-1] for name in test.lowered), max(test.random),
             "yes" if test.holds else "no",
         )
         for test in result.tests
     ]  # fmt: skip
-    text = ("the label says", "raises", "lowers")
-    head = (*text, "logits", "95 % interval", "largest at random", "holds")
-    note = TEXTS["label_tests"].format(directions=len(result.tests[0].random))
-    return ResultTable.from_cells("Does it do what its label says?", head, rows, note, text=text)
+    return TABLES("label_tests", rows, directions=len(result.tests[0].random))
 
 
 OVERLAPS = {
