@@ -59,5 +59,6 @@ class DeclaredTables:
         note = "".join([declared.get("note", ""), *(optional.get(head, "") for head in heads)])
         return ResultTable.from_cells(
             declared.get("title", "").format(**values), [head.format(**values) for head in heads],
-            [[row[k] for k in shown] for row in cells], note.format(**values), declared.get("text", ()),
+            [[row[k] for k in shown] for row in cells], note.format(**values),
+            [head.format(**values) for head in declared.get("text", ())],
         )  # fmt: skip

@@ -29,23 +29,19 @@ def difference_tables(result: Difference) -> Parts:
     head = f"\n{result.first.name} / {result.second.name} · {result.data.samples:,} samples"
     if not changed:
         return [head, _total_line(result)]
-    rows = [
-        (section.name, share_text(section.outputs), share_text(section.jacobian))
-        for section in changed.values()
-    ]
-    same = len(result.sections) - len(changed)
-    note = TEXTS["sections"].format(along=result.along, metric=METRICS[result.metric])
-    note += f" {same} sections do not differ." if same else ""
+    rows = [(s.name, share_text(s.outputs), share_text(s.jacobian)) for s in changed.values()]
+    count = len(result.sections) - len(changed)
+    same = f" {count} sections do not differ." if count else ""
     parts: Parts = [
         head,
-        ResultTable.from_cells("Sections", ("section", "outputs differ", "Jacobians differ"), rows, note),
+        TABLES("changed_sections", rows, along=result.along, metric=METRICS[result.metric], same=same),
         TABLES("depth", [row for row in result.layers.items() if row[1].total or row[1].arising]),
     ]
     heads = [(s.name, h) for s in changed.values() for h in s.heads[:HEADS_SHOWN] if h.total > 0]
     if heads:
         parts.append(TABLES("changed_heads", heads))
     directions = [
-        (section.name, kind, _number(direction.share), active_tokens(direction))
+        (section.name, kind, direction.share, active_tokens(direction))
         for section in changed.values()
         for kind, found in (
             ("read", section.reading_directions),
@@ -54,10 +50,7 @@ def difference_tables(result: Difference) -> Parts:
         )
         for direction in found[:DIRECTIONS_SHOWN]
     ]
-    columns = ("section", "differently", "share of change", "most active at")
-    note, text = TEXTS["directions"], ("differently", "most active at")
-    parts.append(ResultTable.from_cells("Directions", columns, directions, note, text=text))
-    return [*parts, _total_line(result)]
+    return [*parts, TABLES("changed_directions", directions), _total_line(result)]
 
 
 @result_tables.register

@@ -103,23 +103,17 @@ def _direction_table(summary: RunSummary, count: int) -> ResultTable:
         listed: tuple[Carrier, ...] = getattr(direction, kind)[:2]
         return ", ".join(f"{texts.get(c.index, c.index)!r} {c.share:.0%}" for c in listed) or MISSING
 
-    cells = [
-        [
-            name, _percent(row.share), _percent(row.share_counted), _percent(row.left_out),
-            f"{row.largest_norm / row.median_norm:.1f}" if row.median_norm else None,
-            *(shares(kind, row) for kind in carriers),
-        ]
-        for name, row in rows
-    ]  # fmt: skip
+    cells = []
+    for name, row in rows:
+        ratio = row.largest_norm / row.median_norm if row.median_norm else None
+        cells.append((name, row, ratio, shares("positions", row), shares("tokens", row)))
     parts = [f"the first {summary.skip_positions} positions"] if summary.skip_positions else []
     if summary.norm_limit:
         parts.append(f"{unit} whose norm exceeds {summary.norm_limit:g} times the median of their layer")
     left_out = f"Left out of all sums: {' and '.join(parts)}." if parts else f"All {unit} count in the sums."
     left_out += " The largest direction is a feature of its own." if summary.isolate_largest else ""
     carrying = TEXTS["carriers"].format(kinds=" and ".join(carriers).capitalize()) if carriers else ""
-    note = TEXTS["directions"].format(unit=unit, carriers=carrying, left_out=left_out)
-    head = ["layer", "share", "counted", "left out", "max norm", *carriers]
-    return ResultTable.from_cells(title, head, cells, note)
+    return TABLES("directions", cells, title=title, unit=unit, carriers=carrying, left_out=left_out)
 
 
 def section_tables(summary: NetworkSummary, name: str, all_rows: bool = False) -> Parts:
@@ -335,13 +329,9 @@ def _node_table(trace: Trace) -> ResultTable:
     for node in sorted(trace.nodes, key=lambda node: -abs(node.effect))[:NODES_SHOWN]:
         check = checks.get(node.name)
         changes = (f"{check.predicted:+.3g}", f"{check.measured:+.3g}") if check else ("", "")
-        rows.append((
-            node.name, repr(texts[node.position])[1:-1], node.activation, _percent(node.influence),
-            f"{node.effect:+.3g}", *changes, node.label,
-        ))  # fmt: skip
+        rows.append((node, repr(texts[node.position])[1:-1], *changes))
     place = "token" if any(token.token is not None for token in trace.tokens) else "position"
-    head = ("node", place, "activation", "influence", "effect", "predicted", "measured", "what it is")
-    return ResultTable.from_cells("", head, rows, TEXTS["trace"], text=(place, "what it is"))
+    return TABLES("trace", rows, place=place)
 
 
 @result_tables.register

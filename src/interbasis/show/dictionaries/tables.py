@@ -10,7 +10,7 @@ from interbasis.analysis.dictionaries.descriptions import (
     description_text,
     feature_texts,
 )
-from interbasis.analysis.dictionaries.paths import EdgePaths, PathStrength
+from interbasis.analysis.dictionaries.paths import EdgePaths
 from interbasis.analysis.dictionaries.trace import DictionaryTrace
 from interbasis.analysis.dictionaries.workspace import DictionaryWorkspace
 from interbasis.base.records import Record
@@ -52,13 +52,10 @@ def description_tables(descriptions: DescriptionsResult, graph: DictionaryGraph 
         strongest = sorted(layer.features, key=lambda feature: -strength[feature.feature])[:FEATURES_SHOWN]
         rows = []
         for feature in strongest:
-            known = feature.description
-            scores = (None, None) if known is None else (f"{known.precision:.0%}", f"{known.recall:.0%}")
-            often = None if graph is None else f"{graph.statistics[k].frequency[feature.feature]:.2%}"
-            rows.append((f"#{feature.feature}", description_text(known, descriptions.words), often, *scores))
-        title = f"{layer.place}: {layer.described} of {layer.active} active features have a short description"
-        head = ("feature", "active where the token is", "active", "precision", "recall")
-        parts.append(ResultTable.from_cells(title, head, rows, text=("active where the token is",)))
+            text = description_text(feature.description, descriptions.words)
+            often = None if graph is None else graph.statistics[k].frequency[feature.feature].item()
+            rows.append((feature, text, often))
+        parts.append(TABLES("descriptions", rows, layer=layer))
     return parts
 
 
@@ -73,16 +70,11 @@ def trace_tables(trace: DictionaryTrace, known: DescriptionsResult | None = None
 
     for layer in trace.layers:
         rows = [
-            (f"#{node.feature}", name(trace.tokens[node.position]), f"{node.effect:+.3f}",
-             f"{node.gradient:+.3f}",
-             texts.get((layer.place, node.feature), ""))
+            (node, name(trace.tokens[node.position]), texts.get((layer.place, node.feature), ""))
             for node in layer.nodes[:FEATURES_SHOWN]
-        ]  # fmt: skip
+        ]
         rest = ", ".join(f"{kind} {value:+.2f}" for kind, value in layer.gradients.items())
-        count = f"{len(layer.nodes)} nodes of {layer.active} active features"
-        title = f"{layer.place}: {count}; gradient times activation: {rest}"
-        head = ("feature", "at", "effect", "to first order", "description")
-        parts.append(ResultTable.from_cells(title, head, rows, text=("at", "description")))
+        parts.append(TABLES("dictionary_trace", rows, layer=layer, nodes=len(layer.nodes), rest=rest))
     return [*parts, TEXTS["dictionary_trace"].format(target=name(trace.target), trace=trace)]
 
 
@@ -96,15 +88,8 @@ def ablation_tables(result: DictionaryAblation) -> Parts:
 @result_tables.register
 def path_tables(result: EdgePaths) -> Parts:
     """The strongest heads of an edge, by path."""
-
-    def cell(strength: PathStrength) -> str:
-        return f"{strength.rms:.3g} ({strength.mean:+.3g})"
-
     heads = sorted(result.heads, key=lambda head: -max(head.value.rms, head.key.rms, head.query.rms))
-    rows = [(f"head {h.head}", cell(h.value), cell(h.key), cell(h.query)) for h in heads[:FEATURES_SHOWN]]
-    title = f"{result.source} → {result.target}, {result.tokens:,} tokens: {cell(result.total)}, past "
-    title += f"attention {cell(result.skip)}"
-    return [ResultTable.from_cells(title, ("", "value", "key", "query"), rows, TEXTS["dictionary_paths"])]
+    return [TABLES("dictionary_paths", heads[:FEATURES_SHOWN], result=result)]
 
 
 @result_tables.register
