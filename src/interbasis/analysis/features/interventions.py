@@ -101,13 +101,13 @@ def intervene(
         pair = _outputs(reader, feature, inputs, _goals(targets, group))
         untouched, changed = (output[:, -1] if labels.ndim == 1 else output for output in pair)
         if labelled:
-            means: list[Tensor] = []  # of every sample
+            averages: list[Tensor] = []  # of every sample
             for total, output in zip(scores, (untouched, changed), strict=True):
                 wrong, counts = sample_losses("accuracy", output, labels)
                 nats, _ = sample_losses("cross_entropy", double(output), labels)
                 total += torch.stack([counts.sum(), (counts - wrong).sum(), nats.sum()])
-                means.append(nats / counts.clamp_min(1))
-            changes += (means[1] - means[0]).tolist()
+                averages.append(nats / counts.clamp_min(1))
+            changes += (averages[1] - averages[0]).tolist()
         if outputs:
             results.append((untouched.cpu(), changed.cpu()))
     columns = [  # filled up with NaN to the longest sample
