@@ -71,7 +71,7 @@ def describe_opening_view(run: Workspace) -> None:
 def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun:
     """Everything the page shows of a run whose results have been read."""
     graph, summary = record.graph, summarise(record.graph)
-    precision, unfinished = graph.provenance.precision, record.folder and is_unfinished(record.folder)
+    precision = graph.provenance.precision
     return schema.PageRun(
         name="",
         digest="",
@@ -85,7 +85,9 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun
                 for name, value in graph.config.model_dump(mode="json").items()
             },
             model_fingerprint=graph.provenance.model_fingerprint,
-            precision=precision_sentence(precision, bool(unfinished))
+            precision=precision_sentence(
+                precision, record.folder is not None and is_unfinished(record.folder)
+            )
             if precision is not None and precision.reached
             else "",
         ),
