@@ -19,6 +19,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 from interbasis.analysis.modules.weighted_graph import WeightedGraph
 from interbasis.analysis.stages import modules as results
 from interbasis.base.errors import InterbasisError
+from interbasis.base.lazy import optional_import
 from interbasis.graph.interaction_graph import InteractionGraph
 
 NO_MODULE = -1
@@ -129,13 +130,8 @@ def _null_model(
 def _leidenalg(
     weighted: WeightedGraph, labels: np.ndarray, resolution: float, seed: int
 ) -> results.CrossCheck:
-    try:
-        import igraph
-        import leidenalg
-    except ImportError as error:
-        raise InterbasisError(
-            "the cross-check requires leidenalg, which is not installed; pip install 'interbasis[leidenalg]'"
-        ) from error
+    need = "the cross-check requires leidenalg, which is not installed"
+    igraph, leidenalg = (optional_import(name, need, "leidenalg") for name in ("igraph", "leidenalg"))
     network = igraph.Graph(n=len(weighted.connected), edges=weighted.ends.T.tolist())
     partition = leidenalg.find_partition(
         network, leidenalg.RBConfigurationVertexPartition, weights=weighted.weights.tolist(),
