@@ -21,7 +21,8 @@ from torch import Tensor
 import interbasis
 from interbasis.analysis.ablation.controls import reinitialised, shuffled
 from interbasis.analysis.ablation.robust import Attack
-from interbasis.analysis.modules.modules import Modules, find_modules
+from interbasis.analysis.modules.modules import find_modules
+from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.base.records import Basis
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
@@ -41,7 +42,7 @@ SMALL_ATTACK = Attack(steps=8, starts=2, samples=64)
 NULL_GRAPHS = 10
 
 
-Fitted = tuple[Network, InteractionGraph, Modules]
+Fitted = tuple[Network, InteractionGraph, ModulesResult]
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,8 @@ from torch import Tensor
 from interbasis.analysis.ablation.evaluation import Evaluation
 from interbasis.analysis.ablation.robust import Attack, RobustSearch
 from interbasis.analysis.ablation.search import Search
-from interbasis.analysis.modules.modules import NO_MODULE, Modules, find_modules
+from interbasis.analysis.modules.modules import NO_MODULE, find_modules
+from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.base.records import Basis, Measured, Record
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
@@ -51,7 +52,7 @@ def shared(
     networks: Sequence[Network],
     graphs: Sequence[InteractionGraph],
     inputs: Tensor,
-    modules: Sequence[Modules],
+    modules: Sequence[ModulesResult],
 ) -> Shared:
     """Compare two graphs, of one network or of two, on the same inputs.
 

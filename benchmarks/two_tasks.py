@@ -149,7 +149,7 @@ def score_two_tasks(known: TwoTasks, graph: InteractionGraph, null_graphs: int =
     return TwoTaskScores(
         selectivity=float(np.mean([_selectivity(known, graph, k) for k in range(len(graph.layers) - 1)])),
         effects=float(contrast[rows, columns].sum() / 2),
-        modules=modules.count,
+        modules=modules.modules,
         modularity_z=modules.null.z if modules.null else float("nan"),
     )
 

@@ -22,7 +22,7 @@ from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.network import Network
 from interbasis.run.run import Run
 from interbasis.show.result_tables import comparison_tables
-from interbasis.show.viewer.matching import matches
+from interbasis.show.viewer.payload import matches
 
 
 def mlp() -> nn.Sequential:

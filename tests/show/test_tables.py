@@ -10,12 +10,14 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import interbasis
 from command_line import Cli
+from interbasis.show.declared_tables import DeclaredTables
 from interbasis.show.tables import ResultTable
 from widths import check_command, check_parts, printed
 
@@ -81,6 +83,21 @@ def test_a_table_that_does_not_fit_is_printed_in_parts_or_as_blocks() -> None:
     assert len([line for line in narrow.splitlines() if "attn_in.0" in line]) == 2
     assert "layer: attn_in.0" in blocks.splitlines()
     assert "count: 24,680" in blocks.splitlines()
+
+
+def test_declared_columns_without_a_measurement_are_left_out_and_unknown_cells_are_dashes() -> None:
+    tables = DeclaredTables("result_tables.toml")
+    found = SimpleNamespace(name="a → b", robust=None, possible=1234, value=0.5)
+    plain = tables("edges_required", [(found, "12", None, 13)], metric="accuracy", plain="plain.")
+    assert plain.rows == (("a → b", "12", "1,234", "–", "0.50000", "13"),)
+    assert plain.names[-2:] == ("accuracy", "all larger pass from")
+    assert plain.note.endswith("plain.")
+    found.robust = SimpleNamespace(count=3)
+    robust = tables("edges_required", [(found, "12", 0.25, None)], metric="accuracy", plain="")
+    assert robust.names[1] == "robust edges"
+    assert robust.rows == (("a → b", "3", "12", "1,234", "0.25", "0.50000", "–"),)
+    share = SimpleNamespace(total=float("nan"), arising=0.5, passed_on=2.0)
+    assert tables("depth", [("output", share)]).rows == (("output", "–", "0.5", "2"),)
 
 
 def test_of_many_layers_a_few_are_shown_unless_all_are_asked_for(

@@ -181,7 +181,14 @@ def compare_graphs(
     fingerprints = [graph.provenance.model_fingerprint for graph in graphs]
     same_model = fingerprints[0] == fingerprints[1]
     first, second = (
-        _run(folder, summary, ablation, partition)
+        ComparedRun(
+            run=str(folder),
+            summary=summary,
+            metric=ablation and ablation.metric,
+            baseline=ablation and ablation.baseline,
+            modules=partition and partition.modules,
+            modularity=partition and partition.modularity,
+        )
         for folder, summary, ablation, partition in zip(folders, (a, b), ablated, partitions, strict=True)
     )
     return Comparison(
@@ -290,17 +297,6 @@ def _difference(a: AblationResult | None, b: AblationResult | None) -> str | Non
         f"edges and nodes required are not compared, since the runs were ablated differently ({different}); "
         "ablate both with the same tolerance and data"
     )
-
-
-def _run(
-    folder: str | Path, summary: RunSummary, ablation: AblationResult | None, partition: ModulesResult | None
-) -> ComparedRun:
-    modules, modularity = (None, None) if partition is None else (partition.modules, partition.modularity)
-    metric, baseline = (None, None) if ablation is None else (ablation.metric, ablation.baseline)
-    return ComparedRun(
-        run=str(folder), summary=summary, metric=metric, baseline=baseline, modules=modules,
-        modularity=modularity,
-    )  # fmt: skip
 
 
 def _require_same_layers(

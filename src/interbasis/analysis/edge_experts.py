@@ -67,10 +67,8 @@ def edge_experts(
     integral = graph.config.edge_rule
     if integral is None:
         raise InterbasisError("the graph was built without edges; build it with an edge method")
-    section, transform = (
-        section_in_bases(network, graph.layers, k),
-        source_transforms(network, graph.layers)[k],
-    )
+    section = section_in_bases(network, graph.layers, k)
+    transform = source_transforms(network, graph.layers)[k]
     batches = Batches(workspace.data(None, "train") if data is None else data)
     batches = batches.head(min(samples, len(batches)))
     chunks, visits = [], torch.zeros(len(core.experts), dtype=torch.int64)
@@ -79,12 +77,8 @@ def edge_experts(
         u, f = (x[:, section.outputs(f)].flatten(0, 1) for x in (section.read_outs(f), f))
         parts = core.attributions_by_expert(u, f[:, j], section.read[:, j], section.write[i], integral)
         chunks.append(torch.cat([section.skip[i, j] * f[None, :, j], parts]).double().cpu())
-        visits += (
-            core.router.visits(u @ core.router.weight.T)
-            .experts.flatten()
-            .bincount(minlength=len(visits))
-            .cpu()
-        )
+        visited = core.router.visits(u @ core.router.weight.T).experts.flatten()
+        visits += visited.bincount(minlength=len(visits)).cpu()
     parts = torch.cat(chunks, dim=1)  # [1 + experts, tokens]
     whole = parts.sum(0)
     shares = (parts @ whole) / whole.square().sum().clamp_min(1e-300)

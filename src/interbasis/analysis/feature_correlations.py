@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from interbasis.analysis.nested_states import nested, within
 from interbasis.compute.executor import Chunk, Executor, SumsPass, add_sums
 from interbasis.data.batches import Batches, Data
 from interbasis.graph.interaction_graph import InteractionGraph
@@ -20,18 +21,15 @@ def measured_correlations(
     """
     pass_ = CorrelationPass(networks, graphs)
     sums = Executor(networks[0]).run(pass_, Batches(data, predicts_next=networks[0].predicts_next))
-    return [
-        _correlation({name: sums[f"{k}.{name}"] for name in ("count", "a", "b", "aa", "bb", "ab")})
-        if k in pass_.layers else torch.zeros(0, 0)
-        for k in range(len(graphs[0].layers))
-    ]  # fmt: skip
-
-
-def _correlation(sums: Sums) -> Tensor:
-    n, a, b = sums["count"], sums["a"], sums["b"]
-    cross = sums["ab"] - a[:, None] * b / n
-    spreads = [(sums[name * 2] - sums[name].square() / n).clamp_min(0).sqrt() for name in "ab"]
-    return cross / (spreads[0][:, None] * spreads[1]).clamp_min(torch.finfo(torch.float64).tiny)
+    correlations = [torch.zeros(0, 0)] * len(graphs[0].layers)
+    for k in pass_.layers:
+        layer = within(str(k), sums)
+        n, a, b = layer["count"], layer["a"], layer["b"]
+        cross = layer["ab"] - a[:, None] * b / n
+        spreads = [(layer[name * 2] - layer[name].square() / n).clamp_min(0).sqrt() for name in "ab"]
+        tiny = torch.finfo(torch.float64).tiny
+        correlations[k] = cross / (spreads[0][:, None] * spreads[1]).clamp_min(tiny)
+    return correlations
 
 
 class CorrelationPass(SumsPass):
@@ -66,4 +64,4 @@ class CorrelationPass(SumsPass):
                 "count": kept.sum().double(), "a": a.sum(0), "b": b.sum(0), "aa": a.square().sum(0),
                 "bb": b.square().sum(0), "ab": a.T @ b,
             }  # fmt: skip
-            add_sums(state, {f"{k}.{name}": total for name, total in sums.items()})
+            add_sums(state, nested({str(k): sums}))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from interbasis.analysis.features.records import ExampleKind, Feature, FeatureExamples, LayerFeatures
 from interbasis.analysis.stages.features import FeaturesResult
-from interbasis.analysis.stored_results import DataUsed, Result, unknown_feature
+from interbasis.analysis.stored_results import DataUsed, Result, unknown_features
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import progress_bar
 
@@ -39,8 +39,7 @@ class LabelsResult(Result):
     examples: dict[str, tuple[FeatureExamples, ...]]
 
     def misfit(self, graph: "InteractionGraph") -> str:
-        problems = (unknown_feature(name, layer.by_index(), graph) for name, layer in self.layers.items())
-        return next(filter(None, problems), "")
+        return unknown_features({name: layer.by_index() for name, layer in self.layers.items()}, graph)
 
 
 def shown_labels(
@@ -89,14 +88,8 @@ def _described(workspace: "Workspace", data: "Data", missing: Mapping[str, list[
     presentation = Presentation.from_data(workspace.network, data, batches)
     positions = batches.first().shape[1] if presentation.rendering.kind == "tokens" else 1
     batches = batches.head(min(len(batches), MAX_SAMPLES, max(1, MAX_TOKENS // positions)))
-    analysis = Analysis(
-        workspace.graph,
-        workspace.network,
-        missing,
-        ExamplePlan(ends=4, bands=0),
-        presentation,
-        MEAN_EFFECT_SAMPLES,
-    )
+    plan, graph, network = ExamplePlan(ends=4, bands=0), workspace.graph, workspace.network
+    analysis = Analysis(graph, network, missing, plan, presentation, MEAN_EFFECT_SAMPLES)
     numbers = [k for k, layer in enumerate(workspace.graph.layers) if missing[layer.name]]
     with progress_bar(workspace.progress) as advance:
         layers = analysis.run(batches, advance, NO_CHECKPOINTS, numbers)

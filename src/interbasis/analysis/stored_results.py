@@ -5,19 +5,18 @@ and results of the old one are not taken for its own.
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from interbasis.base.errors import InterbasisError, first_problem, short_repr
+from interbasis.base.errors import Explained, InterbasisError, short_repr
 from interbasis.base.files import file_sha256, inside, write_atomically, write_text_atomically
 from interbasis.base.json_text import parse_json
-from interbasis.base.records import Record
+from interbasis.base.records import Record, read_record
 from interbasis.graph.named_sources import relative_name
 from interbasis.graph.store import graph_digest
 
@@ -61,6 +60,12 @@ def unknown_feature(layer: str, features: Iterable[int], graph: "InteractionGrap
     size = graph.layers[graph.layer_names.index(layer)].features
     other = next((index for index in features if not 0 <= index < size), None)
     return "" if other is None else f"{short_repr(layer)} has no feature {other}"
+
+
+def unknown_features(layers: Mapping[str, Iterable[int]], graph: "InteractionGraph") -> str:
+    """The same for the features of several layers."""
+    problems = (unknown_feature(name, features, graph) for name, features in layers.items())
+    return next(filter(None, problems), "")
 
 
 class DataUsed(Record):
@@ -184,15 +189,11 @@ def load_result(
     header = _header(run, kind, stem, digest)
     if header is None:
         return None
-    try:
-        result = kind.model_validate(header.result)
-    except ValidationError as error:
-        problem = first_problem(error)
-    else:
-        problem = "" if graph is None else result.misfit(graph)
-        if not problem:
-            return result
-    raise InterbasisError(f"{run / stem}.json is damaged: {problem}; {kind.remedy(run)}")
+    file = f"{run / stem}.json"
+    result = read_record(kind, header.result, file, kind.remedy(run))
+    if graph is not None and (problem := result.misfit(graph)):
+        raise InterbasisError(f"{file} is damaged: {problem}; {kind.remedy(run)}")
+    return result
 
 
 def result_names(run: str | Path, kind: type[Result]) -> list[str]:
@@ -268,11 +269,9 @@ def load_tensors(run: str | Path, kind: type[Result], digest: str | None = None)
     if header is None or header.tensors is None:
         return {}
     path = inside(run, f"{kind.file}.safetensors")
-    try:
+    with Explained(f"could not read {path}", OSError, SafetensorError, remedy=kind.remedy(run)):
         if file_sha256(path) == header.tensors:
             return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InterbasisError(f"could not read {path} ({error}); {kind.remedy(run)}") from error
     raise InterbasisError(f"{path} does not belong to {kind.file}.json beside it; {kind.remedy(run)}")
 
 
@@ -280,18 +279,13 @@ def _header(run: Path, kind: type[Result], stem: str, digest: str | None) -> Res
     path, digest = inside(run, f"{stem}.json"), digest or graph_digest(run)
     if not path.is_file():
         return None
-    try:
+    with Explained(f"{path} is not readable", OSError, ValueError, remedy=kind.remedy(run)):
         values = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InterbasisError(f"{path} is not readable ({error}); {kind.remedy(run)}") from error
     if isinstance(values, dict) and values.get("format") == FORMAT and values.get("schema") == 1:
         if values.get("graph") != digest:
             return None
         raise InterbasisError(f"{path} was written by an older version of interbasis; {kind.remedy(run)}")
-    try:
-        header = ResultHeader.model_validate(values)
-    except ValidationError as error:
-        raise InterbasisError(f"{path} is damaged: {first_problem(error)}; {kind.remedy(run)}") from error
+    header = read_record(ResultHeader, values, path, kind.remedy(run))
     if header.format != FORMAT or header.schema_version != SCHEMA:
         raise InterbasisError(
             f"{path} has format {short_repr(header.format)}, schema {header.schema_version}; this version "

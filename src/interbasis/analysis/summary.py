@@ -104,17 +104,12 @@ def summarise(graph: InteractionGraph, tokenizer: str = "") -> RunSummary:
     ]
     return RunSummary(
         model=graph.provenance.shown_model if graph.provenance.model else graph.provenance.model_name,
-        family=graph.provenance.family,
-        basis=graph.config.basis,
-        edge_method=graph.config.edge_method,
-        samples=graph.provenance.samples,
-        skip_positions=graph.config.skip_positions,
-        norm_limit=graph.config.norm_limit,
-        isolate_largest=graph.config.isolate_largest,
+        **graph.config.model_dump(
+            include={"basis", "edge_method", "skip_positions", "norm_limit", "isolate_largest"}
+        ),
+        **graph.provenance.model_dump(include={"family", "samples", "versions", "precision"}),
         token_texts=_token_texts(graph, tokenizer),
-        precision=graph.provenance.precision,
         seconds={phase: round(t, 3) for phase, t in graph.provenance.timings.items()},
-        versions=graph.provenance.versions,
         too_few_data=graph.too_few_data,
         layers={
             layer.name: _layer(layer, width, hooks.get(layer.name), directions.get(layer.name), degrees)

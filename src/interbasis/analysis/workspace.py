@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from torch import Tensor
 
+from interbasis.analysis import stored_results
 from interbasis.analysis.ablation.records import ToleranceError
-from interbasis.analysis.stored_results import (
-    Result,
-    check_same_graph,
-    load_result,
-    load_tensors,
-    save_result,
-)
 from interbasis.base.devices import has_float64, require_dtype, torch_device
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress
@@ -37,7 +31,7 @@ from interbasis.network.network import Network
 if TYPE_CHECKING:
     from interbasis.graph.named_models import Model
 
-R = TypeVar("R", bound=Result)
+R = TypeVar("R", bound=stored_results.Result)
 Rec = TypeVar("Rec", bound=Record)
 
 
@@ -71,7 +65,7 @@ class OpenedRun:
     """The processes that share the work; the first one stores results."""
     built_here: bool = False
     """Whether this process built the graph, so that what it names is trusted."""
-    results: dict[str, Result] = field(default_factory=dict)
+    results: dict[str, stored_results.Result] = field(default_factory=dict)
     """Results of a graph without a folder, by the file they would be stored as."""
     tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     """Tensors that go with these results."""
@@ -184,11 +178,13 @@ class OpenedRun:
         """
         with working(self.folder, stage, self.team, alone=alone):
             if self.folder is not None and self.digest is not None:
-                check_same_graph(self.folder, self.digest)
+                stored_results.check_same_graph(self.folder, self.digest)
             yield
 
     @contextmanager
-    def unfinished(self, *kinds: type[Result], request: Record, **decisive: object) -> Iterator[Checkpoints]:
+    def unfinished(
+        self, *kinds: type[stored_results.Result], request: Record, **decisive: object
+    ) -> Iterator[Checkpoints]:
         """Unfinished work of the stage that makes results, bound to its request, the graph, decisive values.
 
         It is removed at the end of the block, when the results are stored; all processes end together.
@@ -214,23 +210,24 @@ class OpenedRun:
         """Return a result of the graph that a stage has stored; None where there is none."""
         if self.folder is not None:
             graph = self.graph if isinstance(self.graph, InteractionGraph) else None
-            return load_result(self.folder, kind, graph, self.digest)
+            return stored_results.load_result(self.folder, kind, graph, self.digest)
         result = self.results.get(kind.file)
         return result if isinstance(result, kind) else None
 
-    def stored_tensors(self, kind: type[Result]) -> dict[str, Tensor]:
+    def stored_tensors(self, kind: type[stored_results.Result]) -> dict[str, Tensor]:
         """Return the tensors that belong to a stored result."""
         if self.folder is not None:
-            return load_tensors(self.folder, kind, self.digest)
+            return stored_results.load_tensors(self.folder, kind, self.digest)
         return self.tensors.get(kind.file, {})
 
-    def store(self, result: Result, tensors: dict[str, Tensor] | None = None) -> None:
-        """Store a result in the run's folder; without one, keep it in memory."""
+    def store(self, result: R, tensors: dict[str, Tensor] | None = None) -> R:
+        """Store a result in the run's folder, or without one in memory, and return it."""
         if self.folder is None:
             self.results[result.stem()] = result
             self.tensors[result.stem()] = dict(tensors or {})
         elif self.team.is_first:
-            save_result(self.folder, result, tensors, self.digest)
+            stored_results.save_result(self.folder, result, tensors, self.digest)
+        return result
 
     def store_in(self, folder: Path) -> Path:
         """Store the results in memory, and all later ones, in a folder that holds the graph now."""

@@ -3,12 +3,12 @@
 import json
 import math
 from collections.abc import Iterable, Sequence, Sized
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import InterbasisError, first_problem
 from interbasis.base.lazy import notebook_html
 
 Basis = Literal["lib", "gib", "jib", "pca", "neuron", "random"]
@@ -73,6 +73,9 @@ class Record(BaseModel):
             raise InterbasisError(f"the setting {name} cannot be {received}: {reason}") from error
 
 
+R = TypeVar("R", bound=Record)
+
+
 class ShortText:
     """Text of a field: the value itself where it is short, else how many entries it has."""
 
@@ -89,6 +92,18 @@ class ShortText:
         if isinstance(value, str):
             return repr(value[: MAX_FIELD_SHOWN - 1] + "…")
         return f"<{kind} of {len(value):,}>" if isinstance(value, Sized) else f"<{kind}>"
+
+
+def read_record(kind: type[R], values: object, file: object, remedy: str) -> R:
+    """Validate what a file holds, with one sentence for the first thing that is wrong.
+
+    Raises:
+        InterbasisError: The values are not those of such a record.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise InterbasisError(f"{file} is damaged: {first_problem(error)}; {remedy}") from error
 
 
 def require(fits: bool, reason: str) -> None:

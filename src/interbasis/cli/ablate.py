@@ -6,15 +6,18 @@ from interbasis.analysis.stages.ablate import AblateRequest
 from interbasis.cli import common
 
 
+class AblateOptions(common.DeviceOptions):
+    """Model and resources of an ablation."""
+
+    memory: common.Memory = None
+
+
 def ablate(
     run: common.Run,
     /,
     *,
     request: Annotated[AblateRequest | None, common.Flat] = None,
-    device: common.Device = None,
-    memory: common.Memory = None,
-    model: common.ModelName = None,
-    trust: common.Trust = False,
+    options: Annotated[AblateOptions | None, common.Flat] = None,
     as_json: common.AsJson = False,
 ) -> None:
     """Find the fewest edges of every section that keep the model's accuracy.
@@ -24,13 +27,9 @@ def ablate(
 
     Example: interbasis ablate runs/lib --edges --nodes
     """
-    if common.shown_between(run, "ablate", as_json, request, model, trust, device=device, memory=memory):
+    if common.shown_between(run, "ablate", request, as_json, options):
         return
-    from interbasis.analysis.stages import ablate as stage
-    from interbasis.show.result_tables import ablation_tables
-
     request = request or AblateRequest()
     if request.nodes and "edges" not in request.model_fields_set:
         request = request.model_copy(update={"edges": False})
-    result = stage.run(common.open_run(run, model, trust, memory).on(device), request)
-    common.show(result, as_json, ablation_tables, run)
+    common.show_stage(run, "ablate", request, as_json, options)

@@ -57,16 +57,34 @@ Labels = Annotated[
 ]
 
 
-def open_run(run: Path, model: str | None, trust: bool, memory: str | None = None) -> "OpenRun":
+class RunOptions(Record):
+    """Options of commands that open a run with its model."""
+
+    model: ModelName = None
+    trust: Trust = False
+
+    @property
+    def resources(self) -> dict[str, str]:
+        """Options on where and how it is computed, as far as they were given."""
+        return {k: value for k, value in self if k not in RunOptions.model_fields and value is not None}
+
+
+class DeviceOptions(RunOptions):
+    """The same of commands that compute on a device."""
+
+    device: Device = None
+
+
+def open_run(run: Path, options: RunOptions) -> "OpenRun":
     """Open a run with its model and data: those that it names, if it is the user's or trusted."""
     from interbasis.graph.store import read_header
     from interbasis.graph.trust import trust as trust_run
     from interbasis.run import run as front
 
     read_header(run)  # a graph between dictionaries is refused
-    if trust:
+    if options.trust:
         trust_run(run)
-    return front.open_run(run, model=model, memory=memory)
+    return front.open_run(run, model=options.model, memory=options.resources.get("memory"))
 
 
 def describe_opening_views(runs: Iterable[Path]) -> None:
@@ -85,11 +103,8 @@ def show_stage(
     stage: str,
     request: Record,
     as_json: bool,
-    model: str | None = None,
-    trust: bool = False,
-    *,
+    options: RunOptions | None = None,
     note: Callable[[Any], str] | None = None,
-    **resources: str | None,
 ) -> None:
     """Call a stage of a run, of a graph between dictionaries, too, and print its result.
 
@@ -98,41 +113,31 @@ def show_stage(
         stage: Name of the stage.
         request: Its options.
         as_json: Whether the result is printed as JSON.
-        model: A model by name, in place of the one that the run names.
-        trust: Trust whoever built the run.
+        options: Model, trust and resources.
         note: Makes a line that follows the tables of the result.
-        resources: ``device`` and ``memory``, where the command has them.
     """
     from interbasis.run.dictionary_run import DictionaryRun
     from interbasis.show import result_tables, tables  # noqa: F401  (the first registers)
 
-    of_both = hasattr(DictionaryRun, stage)
-    if of_both and shown_between(run, stage, as_json, request, model, trust, **resources):
+    options = options or RunOptions()
+    if hasattr(DictionaryRun, stage) and shown_between(run, stage, request, as_json, options):
         return
-    opened = open_run(run, model, trust, resources.get("memory")).on(resources.get("device"))
+    opened = open_run(run, options).on(options.resources.get("device"))
     result = import_module(f"interbasis.analysis.stages.{stage}").run(opened, request)
     show(result, as_json, tables.result_tables, run, *([] if note is None else [note(result)]))
 
 
 def shown_between(
-    run: Path,
-    stage: str,
-    as_json: bool,
-    request: Record | None = None,
-    model: str | None = None,
-    trust: bool = False,
-    **resources: str | None,
+    run: Path, stage: str, request: Record | None, as_json: bool, options: RunOptions | None
 ) -> bool:
     """Call a stage of a graph between dictionaries and print its result; False for the folder of another run.
 
     Args:
         run: Folder of the run.
         stage: Name of the method of `DictionaryRun`.
-        as_json: Whether the result is printed as JSON.
         request: Options of the stage.
-        model: A model by name, in place of the one that the run names.
-        trust: Trust whoever built the run.
-        resources: Further options of the command, which have no use here.
+        as_json: Whether the result is printed as JSON.
+        options: Model and trust; resources have no use here.
 
     Raises:
         InterbasisError: An option has no use there.
@@ -144,20 +149,20 @@ def shown_between(
 
     if not is_dictionary_graph(run):
         return False
-    method = getattr(DictionaryRun, stage)
-    options = {} if request is None else request.model_dump(include=request.model_fields_set)
-    options |= {name: value for name, value in resources.items() if value is not None}
+    method, options = getattr(DictionaryRun, stage), options or RunOptions()
+    arguments = {} if request is None else request.model_dump(include=request.model_fields_set)
+    arguments |= options.resources
     known = signature(method).parameters
-    if unused := [name for name in options if name not in known]:
+    if unused := [name for name in arguments if name not in known]:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
         raise InterbasisError(
             f"{stage} of a graph between dictionaries has no use for {names}; leave "
             f"{'them' if len(unused) > 1 else 'it'} out"
         )
-    if trust:
+    if options.trust:
         trust_run(run)
-    opened = open_dictionary_run(run, model=model)
-    show(method(opened, **options), as_json, lambda result: tables(result, opened), run)
+    opened = open_dictionary_run(run, model=options.model)
+    show(method(opened, **arguments), as_json, lambda result: tables(result, opened), run)
     return True
 
 

@@ -40,6 +40,6 @@ def compare(
     if data is None:
         result = comparison.compare(one, other)
     else:
-        runs = [common.open_run(run, None, trust) for run in (one, other)]
+        runs = [common.open_run(run, common.RunOptions(trust=trust)) for run in (one, other)]
         result = comparison.compare_on(runs[0], runs[1], runs[0].data(data, "train"))
     common.show(result, as_json, comparison_tables)

@@ -11,9 +11,7 @@ def controls(
     /,
     *,
     request: Annotated[ControlsRequest | None, common.Flat] = None,
-    model: common.ModelName = None,
-    trust: common.Trust = False,
-    device: common.Device = None,
+    options: Annotated[common.DeviceOptions | None, common.Flat] = None,
     as_json: common.AsJson = False,
 ) -> None:
     """Compare the run with other bases, scrambled weights and random rankings.
@@ -23,4 +21,4 @@ def controls(
 
     Example: interbasis controls runs/lib
     """
-    common.show_stage(run, "controls", request or ControlsRequest(), as_json, model, trust, device=device)
+    common.show_stage(run, "controls", request or ControlsRequest(), as_json, options)

@@ -11,9 +11,7 @@ def curves(
     /,
     *,
     request: Annotated[CurvesRequest | None, common.Flat] = None,
-    model: common.ModelName = None,
-    trust: common.Trust = False,
-    device: common.Device = None,
+    options: Annotated[common.DeviceOptions | None, common.Flat] = None,
     as_json: common.AsJson = False,
 ) -> None:
     """Measure the metric with 0.1 to 100 % of the edges kept, per section and in all at once.
@@ -22,4 +20,4 @@ def curves(
 
     Example: interbasis curves runs/lib
     """
-    common.show_stage(run, "curves", request or CurvesRequest(), as_json, model, trust, device=device)
+    common.show_stage(run, "curves", request or CurvesRequest(), as_json, options)

@@ -150,7 +150,7 @@ def paths(
 
 def _between(run: Path, stage: str, as_json: bool, request: Record, model: str | None, trust: bool) -> None:
     """Call a stage that only graphs between dictionaries have."""
-    if not common.shown_between(run, stage, as_json, request, model, trust):
+    if not common.shown_between(run, stage, request, as_json, common.RunOptions(model=model, trust=trust)):
         raise InterbasisError(
             f"expected a graph made by 'interbasis build --dictionary', but {run} is none; name one"
         )

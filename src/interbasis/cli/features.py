@@ -11,9 +11,7 @@ def features(
     /,
     *,
     request: Annotated[FeaturesRequest | None, common.Flat] = None,
-    model: common.ModelName = None,
-    trust: common.Trust = False,
-    device: common.Device = None,
+    options: Annotated[common.DeviceOptions | None, common.Flat] = None,
     as_json: common.AsJson = False,
 ) -> None:
     """Find out what the features of a run respond to and what they do.
@@ -24,13 +22,4 @@ def features(
     Example: interbasis features runs/lib
     """
     stored = f"\nStored as features.json and examples.json in {run}."
-    common.show_stage(
-        run,
-        "features",
-        request or FeaturesRequest(),
-        as_json,
-        model,
-        trust,
-        device=device,
-        note=lambda _: stored,
-    )
+    common.show_stage(run, "features", request or FeaturesRequest(), as_json, options, lambda _: stored)

@@ -11,8 +11,7 @@ def intervene(
     /,
     *,
     request: Annotated[InterveneRequest, common.Flat],
-    model: common.ModelName = None,
-    trust: common.Trust = False,
+    options: Annotated[common.RunOptions | None, common.Flat] = None,
     as_json: common.AsJson = False,
 ) -> None:
     """Set a feature over labelled data, and compare accuracy and loss before and after.
@@ -21,4 +20,4 @@ def intervene(
 
     Example: interbasis intervene runs/lib --feature mlp_in.0:3 --value 0
     """
-    common.show_stage(run, "intervene", request, as_json, model, trust)
+    common.show_stage(run, "intervene", request, as_json, options)

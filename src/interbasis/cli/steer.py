@@ -11,8 +11,7 @@ def steer(
     /,
     *,
     request: Annotated[SteerRequest, common.Flat],
-    model: common.ModelName = None,
-    trust: common.Trust = False,
+    options: Annotated[common.RunOptions | None, common.Flat] = None,
     as_json: common.AsJson = False,
 ) -> None:
     """Change a feature, on one prompt or over many samples, and compare the outputs before and after.
@@ -23,4 +22,4 @@ def steer(
 
     Example: interbasis steer runs/lib --feature mlp_in.3:17 --by 4 --prompt "Once upon a time"
     """
-    common.show_stage(run, "steer", request, as_json, model, trust)
+    common.show_stage(run, "steer", request, as_json, options)

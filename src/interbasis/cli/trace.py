@@ -11,8 +11,7 @@ def trace(
     /,
     *,
     request: Annotated[TraceRequest | None, common.Flat] = None,
-    model: common.ModelName = None,
-    trust: common.Trust = False,
+    options: Annotated[common.RunOptions | None, common.Flat] = None,
     as_json: common.AsJson = False,
 ) -> None:
     """Trace one computation: which features, at which positions, made an output what it is.
@@ -26,4 +25,4 @@ def trace(
     def stored(result: TraceResult) -> str:
         return f"\nStored as {result.stem()}.json in {run}."
 
-    common.show_stage(run, "trace", request or TraceRequest(), as_json, model, trust, note=stored)
+    common.show_stage(run, "trace", request or TraceRequest(), as_json, options, stored)

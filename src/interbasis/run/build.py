@@ -15,7 +15,7 @@ from interbasis.lib.build_data import BuildData
 from interbasis.network.network import Network
 from interbasis.run.dictionary_run import DictionaryRun, execute_between
 from interbasis.run.execution import Execution, execute
-from interbasis.run.run import Run
+from interbasis.run.run import Run, record_from
 
 
 def build(
@@ -125,30 +125,16 @@ def build(
     Raises:
         InterbasisError: A setting is out of range, or the data do not fit the network.
     """
-    config = BuildConfig.validated(
-        basis=basis, rotate_last=rotate_last, threshold=threshold, relative_threshold=relative_threshold,
-        statistics_samples=statistics_samples, jacobian_sources=jacobian_sources,
-        jacobian_queries=jacobian_queries, jacobian_samples=jacobian_samples, isolate=isolate,
-        skip_positions=skip_positions, norm_limit=norm_limit, isolate_largest=isolate_largest,
-        edge_method=edge_method, edge_points=edge_points, edge_group=edge_group, edge_sources=edge_sources,
-        edge_positions=edge_positions, edge_samples=edge_samples, seed=seed, dtype=dtype,
-    )  # fmt: skip
-    resources = Resources.validated(cache_gigabytes=cache_gigabytes, memory=memory, device=device)
+    config = record_from(BuildConfig, locals())
+    resources, target = record_from(Resources, locals()), record_from(BuildTarget, locals())
     if not isinstance(network, Network):
         raise InterbasisError(
             f"expected an interbasis Network, received {type(network).__name__}; make one with "
             "interbasis.from_torch(module)"
         )
     network = network.named(model_name, class_names, feature_names)
-    execution = Execution(
-        resources=resources,
-        folder=None if resume is None else Path(resume),
-        restart=restart,
-        progress=progress,
-        team=team,
-        model=model,
-        target=BuildTarget.validated(error=error, time=time, exact=exact),
-    )
+    folder = None if resume is None else Path(resume)
+    execution = Execution(resources, folder, restart, progress, team, model, target=target)
     if dictionaries is not None:
         if error is not None or time is not None:
             raise InterbasisError(
@@ -162,11 +148,6 @@ def build(
         )  # fmt: skip
     graph = execute(network, BuildData.from_data(data, jacobian_data, edge_data), config, execution)
     return Run(
-        graph=graph,
-        given_network=network,
-        train_data=data,
-        test_data=test_data,
-        progress=progress,
-        team=team,
-        built_here=True,
-    )
+        graph=graph, given_network=network, train_data=data, test_data=test_data, progress=progress,
+        team=team, built_here=True,
+    )  # fmt: skip

@@ -1,6 +1,6 @@
 """`interbasis.diff`: what two models compute differently."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
@@ -106,12 +106,9 @@ def diff(
         ComparedModel(name=names[0], fingerprint=first.fingerprint()),
         ComparedModel(name=names[1], fingerprint=second.fingerprint()),
     )
-    decisive = {
-        "along": along, "queries": settings.queries, "directions": directions, "examples": examples,
-        "dtype": dtype, "sum_bytes": settings.sum_bytes,
-        "metric": None if graph is None else graph.config.model_dump(mode="json"),
+    decisive = asdict(settings) | environment() | {
+        "dtype": dtype, "metric": None if graph is None else graph.config.model_dump(mode="json"),
         "first": models[0].fingerprint, "second": models[1].fingerprint, "data": batches.fingerprint(),
-        **environment(),
     }  # fmt: skip
     place = None if folder is None else Path(folder)
     with (

@@ -110,10 +110,9 @@ def diff_by_name(
         place = folder if folder is None or len(pairs) == 1 else folder / f"{number:02d}"
         result = diff(
             network, second_network, at_one_commit(data, team, partial(_data, first)),
-            run=first.run, along=request.along, directions=request.directions, examples=request.examples,
-            queries=request.queries, dtype=request.dtype, names=(one, request.transcoder or other),
-            folder=place, restart=restart, memory=resources.memory, device=resources.device,
-            progress=progress, team=team,
+            run=first.run, names=(one, request.transcoder or other), folder=place, restart=restart,
+            memory=resources.memory, device=resources.device, progress=progress, team=team,
+            **request.model_dump(include={"along", "directions", "examples", "queries", "dtype"}),
         )  # fmt: skip
         results.append(result)
     return results

@@ -55,7 +55,12 @@ def requested(
         return make_request({**read, **settings})
     assert config is not None
     provenance, digest = read
-    run, values = config if config.is_dir() else config.parent, _request_values(provenance, config)
+    if provenance.request is None:
+        raise InterbasisError(f"{config} was built from Python and does not name its model and data")
+    # all tokens counted, and nothing was sampled, in runs that do not say
+    values: dict[str, Any] = {"norm_limit": 0, "exact": not provenance.request.settings.sampled}
+    values |= provenance.request.model_dump(include=provenance.request.model_fields_set)
+    run = config if config.is_dir() else config.parent
     if trusted:
         trust(run)
     sources = NamedSources.from_provenance(provenance, digest, run)
@@ -77,15 +82,6 @@ def requested(
     if any(settings.get(name) is not None for name in BuildTarget.model_fields):  # it decides what is sampled
         values = {name: value for name, value in values.items() if name not in (*SAMPLING, "exact")}
     return make_request({**values, **settings})
-
-
-def _request_values(provenance: Provenance, run: Path) -> dict[str, Any]:
-    request = provenance.request
-    if request is None:
-        raise InterbasisError(f"{run} was built from Python and does not name its model and data")
-    # all tokens counted, and nothing was sampled, in runs that do not say
-    values = {"norm_limit": 0, "exact": not request.settings.sampled}
-    return values | request.model_dump(include=request.model_fields_set)
 
 
 def _read(path: Path) -> dict[str, Any] | tuple[Provenance, str]:

@@ -48,8 +48,8 @@ RUN_PARTS = ("graph", "network", "data", "folder")
 """Attributes of a workspace that users of a run read."""
 
 
-def _request(kind: type[Request], arguments: dict[str, Any]) -> Request:
-    """Make a request from the local variables of a method."""
+def record_from(kind: type[Request], arguments: dict[str, Any]) -> Request:
+    """Make a record from the local variables of a function, which have the names of its fields."""
     return kind.validated(**{name: value for name, value in arguments.items() if name in kind.model_fields})
 
 
@@ -143,7 +143,7 @@ class Run(Workspace):
         """
         from interbasis.analysis.stages import ablate
 
-        return ablate.run(self, _request(ablate.AblateRequest, locals()))
+        return ablate.run(self, record_from(ablate.AblateRequest, locals()))
 
     def curves(
         self, *, data: str | None = None, metric: Metric | None = None, seed: int = 0, robust: bool = False
@@ -161,7 +161,7 @@ class Run(Workspace):
         """
         from interbasis.analysis.stages import curves
 
-        return curves.run(self, _request(curves.CurvesRequest, locals()))
+        return curves.run(self, record_from(curves.CurvesRequest, locals()))
 
     def controls(
         self,
@@ -190,7 +190,7 @@ class Run(Workspace):
         """
         from interbasis.analysis.stages import controls
 
-        return controls.run(self, _request(controls.ControlsRequest, locals()))
+        return controls.run(self, record_from(controls.ControlsRequest, locals()))
 
     def modules(
         self,
@@ -215,7 +215,7 @@ class Run(Workspace):
         """
         from interbasis.analysis.stages import modules
 
-        return modules.run(self, _request(modules.ModulesRequest, locals()))
+        return modules.run(self, record_from(modules.ModulesRequest, locals()))
 
     def features(
         self,
@@ -244,7 +244,7 @@ class Run(Workspace):
         """
         from interbasis.analysis.stages import features
 
-        return features.run(self, _request(features.FeaturesRequest, locals()))
+        return features.run(self, record_from(features.FeaturesRequest, locals()))
 
     def trace(
         self,
@@ -294,7 +294,7 @@ class Run(Workspace):
 
         named = {"output": output, "minus": minus}
         texts = {name: None if value is None else str(value) for name, value in named.items()}
-        return trace.run(self, _request(trace.TraceRequest, locals() | texts))
+        return trace.run(self, record_from(trace.TraceRequest, locals() | texts))
 
     def steer(
         self,
@@ -330,7 +330,7 @@ class Run(Workspace):
         """
         from interbasis.analysis.stages import steer
 
-        return steer.run(self, _request(steer.SteerRequest, locals()))
+        return steer.run(self, record_from(steer.SteerRequest, locals()))
 
     def intervene(
         self,
@@ -357,7 +357,7 @@ class Run(Workspace):
         """
         from interbasis.analysis.stages import intervene
 
-        return intervene.run(self, _request(intervene.InterveneRequest, locals()))
+        return intervene.run(self, record_from(intervene.InterveneRequest, locals()))
 
     def masked_output(
         self,
@@ -573,14 +573,7 @@ def open_run(
             )  # fmt: skip
         graph, digest = load_identified(folder, in_memory=limit is None)
     return Run(
-        graph=graph,
-        folder=folder,
-        digest=digest,
-        given_network=network,
-        model_spec=model or "",
-        train_data=data,
-        test_data=test_data,
-        memory=limit,
-        progress=progress if team.is_first else False,
+        graph=graph, folder=folder, digest=digest, given_network=network, model_spec=model or "",
+        train_data=data, test_data=test_data, memory=limit, progress=progress if team.is_first else False,
         team=team,
-    )
+    )  # fmt: skip

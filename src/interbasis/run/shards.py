@@ -16,21 +16,8 @@ from interbasis.base.errors import InterbasisError, first_problem
 from interbasis.base.files import check_writable, inside
 from interbasis.base.progress import Progress
 from interbasis.base.signatures import standing
+from interbasis.compute import shards as sharding
 from interbasis.compute.locks import building, only_task
-from interbasis.compute.shards import (
-    NUMBER,
-    SHARDS,
-    RoundFinishedError,
-    RoundMerged,
-    ShardJob,
-    ShardJobs,
-    ShardMerge,
-    ShardRound,
-    Shards,
-    ShardWritten,
-    StateFile,
-    shard_files,
-)
 from interbasis.compute.team import torchrun_team
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.named_models import open_model
@@ -44,7 +31,7 @@ from interbasis.run.named_build import Prepared, prepare
 from interbasis.run.run import Run
 
 
-def shard_jobs(request: BuildRequest, out: Path, shards: int) -> ShardJobs:
+def shard_jobs(request: BuildRequest, out: Path, shards: int) -> sharding.ShardJobs:
     """List the jobs that build a run in shards.
 
     Args:
@@ -64,13 +51,13 @@ def shard_jobs(request: BuildRequest, out: Path, shards: int) -> ShardJobs:
         raise InterbasisError("a graph between dictionaries is not built in shards; leave out --dictionary")
     network = open_model(request.model).network
     network = network.between(request.layers) if request.layers else network
-    job = shlex.join([*_command(request), "--out", str(out), "--shard", f"{NUMBER}/{shards}"])
-    merge = shlex.join(["interbasis", "merge", str(out / SHARDS), "--out", str(out)])
+    job = shlex.join([*_command(request), "--out", str(out), "--shard", f"{sharding.NUMBER}/{shards}"])
+    merge = shlex.join(["interbasis", "merge", str(out / sharding.SHARDS), "--out", str(out)])
     separate = request.jacobian_data is not None
-    return ShardJobs(
+    return sharding.ShardJobs(
         shards=shards,
         rounds=tuple(
-            ShardRound(passes=passes, job=job, merge=merge)
+            sharding.ShardRound(passes=passes, job=job, merge=merge)
             for passes in rounds(network, request.settings, separate)
         ),
     )
@@ -95,7 +82,7 @@ def _command(request: BuildRequest) -> list[str]:
 
 def compute(
     request: BuildRequest, folder: Path, shard: tuple[int, int], progress: Progress | bool | None = None
-) -> ShardWritten:
+) -> sharding.ShardWritten:
     """Compute one shard of the round that the run in ``folder`` has come to.
 
     Args:
@@ -117,19 +104,19 @@ def compute(
     total = _rounds(prepared)
     try:
         with only_task(folder, f"shard {number} of {count}"):
-            _build(prepared, folder, ShardJob(folder / SHARDS, number - 1, count), progress)
-    except RoundFinishedError as finished:
+            _build(prepared, folder, sharding.ShardJob(folder / sharding.SHARDS, number - 1, count), progress)
+    except sharding.RoundFinishedError as finished:
         end = finished
     assert end.file is not None, "a job ends with its shard"
-    trust_names(folder / SHARDS, _sources(prepared.request, StateFile(end.file)))
-    return ShardWritten(
+    trust_names(folder / sharding.SHARDS, _sources(prepared.request, sharding.StateFile(end.file)))
+    return sharding.ShardWritten(
         file=str(end.file), shard=number, shards=count, round=end.round, rounds=total, passes=end.passes
     )
 
 
 def merge(
     shards: Sequence[Path], folder: Path, progress: Progress | bool | None = None, *, trust: bool = False
-) -> Run | RoundMerged:
+) -> Run | sharding.RoundMerged:
     """Join the shards of one round, in any order, and go on as far as possible without the data.
 
     Args:
@@ -146,15 +133,16 @@ def merge(
     """
     _check_unfinished(folder)
     with building(folder, "merge"):
-        files = shard_files(shards)
-        team = ShardMerge(folder / SHARDS, files)
+        files = sharding.shard_files(shards)
+        team = sharding.ShardMerge(folder / sharding.SHARDS, files)
         if not team.first.header.request:
             raise InterbasisError(
                 "these shards were computed from Python and do not name their model and data; merge them "
                 "with interbasis.build(…, team=interbasis.compute.shards.ShardMerge(…))"
             )
         request = _request(team.first)
-        sources, places = _sources(request, team.first), [folder / SHARDS, *(path.parent for path in files)]
+        sources = _sources(request, team.first)
+        places = [folder / sharding.SHARDS, *(path.parent for path in files)]
         signed = [place for place in places if standing(place, sources.content, sources.places) == "signed"]
         place = signed[0] if signed else team.first.path.parent
         if trust:
@@ -164,22 +152,24 @@ def merge(
         merged = team.round
         try:
             graph = _build(prepared, folder, team, progress)
-        except RoundFinishedError as end:
-            return RoundMerged(round=merged, rounds=_rounds(prepared), shards=team.size, following=end.passes)
+        except sharding.RoundFinishedError as end:
+            return sharding.RoundMerged(
+                round=merged, rounds=_rounds(prepared), shards=team.size, following=end.passes
+            )
         digest = save(graph, folder, signed=True)
-        rmtree(folder / SHARDS, ignore_errors=True)
+        rmtree(folder / sharding.SHARDS, ignore_errors=True)
         return prepared.run(graph, digest, folder, progress)
 
 
 def _build(
-    prepared: Prepared, folder: Path, team: Shards, progress: Progress | bool | None
+    prepared: Prepared, folder: Path, team: sharding.Shards, progress: Progress | bool | None
 ) -> InteractionGraph:
     request = prepared.request
     execution = Execution(folder=folder, progress=progress, team=team, model=request.model, request=request)
     return execute(prepared.network, prepared.data, request.settings, execution)
 
 
-def _request(shard: StateFile) -> BuildRequest:
+def _request(shard: sharding.StateFile) -> BuildRequest:
     try:
         return BuildRequest.model_validate_json(shard.header.request)
     except ValidationError as error:
@@ -188,7 +178,7 @@ def _request(shard: StateFile) -> BuildRequest:
         ) from error
 
 
-def _sources(request: BuildRequest, shard: StateFile) -> NamedSources:
+def _sources(request: BuildRequest, shard: sharding.StateFile) -> NamedSources:
     settings = json.dumps(shard.header.settings, sort_keys=True).encode()
     return NamedSources.from_request(request, hashlib.sha256(settings).hexdigest())
 
@@ -202,7 +192,7 @@ def _check_unfinished(folder: Path) -> None:
     """Check that the folder is new, or holds unfinished work only."""
     check_is_free(folder)
     check_writable(folder)
-    inside(folder, SHARDS)
+    inside(folder, sharding.SHARDS)
     if (folder / "config.json").is_file():
         raise InterbasisError(
             f"{folder} holds a finished run; name a new folder for one that is built in shards"

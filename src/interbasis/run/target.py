@@ -84,7 +84,8 @@ def decide(
     """
     _check(config, target, team, in_parts)
     asked = target.error is not None or target.time is not None
-    automatic = network.predicts_next and not (in_parts or isinstance(team, Shards) or _shuffled(data))
+    shuffled = any(batches.shuffled for batches in data.by_name.values())
+    automatic = network.predicts_next and not (in_parts or isinstance(team, Shards) or shuffled)
     too_few = min(map(len, data.by_name.values())) < MIN_SAMPLES
     if target.exact or config.sampled or too_few or not (asked or automatic):
         return Decision(config)
@@ -154,10 +155,6 @@ def _begun_small(choice: Choice) -> Choice:
             return choice.model_copy(update={"settings": choice.settings | {"edge_samples": (first,)}})
         case _:
             return choice
-
-
-def _shuffled(data: BuildData) -> bool:
-    return any(batches.shuffled for batches in data.by_name.values())
 
 
 def _is_short(network: Network, data: BuildData) -> bool:

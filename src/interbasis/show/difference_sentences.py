@@ -1,13 +1,11 @@
 """Differences between models in words: what was found, and what may be claimed."""
 
 import math
-import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 from interbasis.analysis.differences.records import Difference
 from interbasis.show.difference_tables import METRICS, active_tokens, share_text
+from interbasis.show.sentences import ClaimTexts, ReportClaim
 
 MIN_LEAD = 2.0
 """A section leads if its own difference is so many times that of the next."""
@@ -15,23 +13,13 @@ MAX_SAME_OUTPUTS = 0.01
 """Outputs are nearly the same up to this share."""
 MIN_OTHER_JACOBIAN = 0.1
 """Jacobians are those of another computation from this share on."""
-SENTENCES: dict[str, dict[str, str]] = tomllib.loads(
-    Path(__file__).with_name("difference_sentences.toml").read_text(encoding="utf-8")
-)
-
-
-@dataclass(frozen=True)
-class DifferenceClaim:
-    """A sentence about two models, whether it may be said, and why."""
-
-    allowed: bool
-    text: str
-    because: str
+TEXTS = ClaimTexts("difference_sentences.toml")
+_claim = TEXTS.claim
 
 
 def difference_findings(result: Difference) -> Iterator[str]:
     """Sentences about where two models differ."""
-    words, names, leading = SENTENCES["findings"], list(result.layers), result.leading
+    words, names, leading = TEXTS.groups["findings"], list(result.layers), result.leading
     embedding = result.layers[names[0]].arising
     if embedding:
         yield words["embedding"].format(share=_part(embedding), layer=names[0])
@@ -78,12 +66,12 @@ def difference_findings(result: Difference) -> Iterator[str]:
     )
 
 
-def difference_claims(result: Difference) -> list[DifferenceClaim]:
+def difference_claims(result: Difference) -> list[ReportClaim]:
     """Claims that a difference allows, and claims that it does not."""
     return [*_claims(result), _claim(False, "cause", "no_intervention"), _claim(False, "other_data", "one")]
 
 
-def _claims(result: Difference) -> Iterator[DifferenceClaim]:
+def _claims(result: Difference) -> Iterator[ReportClaim]:
     leading = result.leading
     if leading is None:
         return
@@ -116,11 +104,6 @@ def _claims(result: Difference) -> Iterator[DifferenceClaim]:
         if share.value > 0 and not math.isnan(share.error)
     ]
     yield _claim(False, "order", "errors" if errors else "none", error=max(errors, default=0.0))
-
-
-def _claim(allowed: bool, name: str, reason: str, **values: object) -> DifferenceClaim:
-    text, because = (SENTENCES[name][key].format(**values) for key in ("text", reason))
-    return DifferenceClaim(allowed, text, because)
 
 
 def _arising(result: Difference) -> dict[str, float]:

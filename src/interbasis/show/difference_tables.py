@@ -4,7 +4,9 @@ import math
 
 from interbasis.analysis.differences.records import ChangedDirection, Difference, DifferenceSeries, Share
 from interbasis.analysis.features.records import TokenExample
-from interbasis.show.tables import Parts, ResultTable, result_tables
+from interbasis.show.declared_tables import DeclaredTables
+from interbasis.show.sentences import read_texts
+from interbasis.show.tables import MISSING, Parts, ResultTable, result_tables
 
 HEADS_SHOWN = 8
 """Heads shown, those that changed most."""
@@ -12,6 +14,8 @@ DIRECTIONS_SHOWN = 2
 """Directions shown of each section and side."""
 EXAMPLES_SHOWN = 3
 """Tokens shown of each direction."""
+TEXTS: dict[str, str] = read_texts("difference_sentences.toml")["tables"]
+TABLES = DeclaredTables("result_tables.toml")
 METRICS = {
     "lib": "CᵀC of the first model's run",
     "inverse covariance": "the inverse covariance of the first model's outputs",
@@ -25,32 +29,19 @@ def difference_tables(result: Difference) -> Parts:
     head = f"\n{result.first.name} / {result.second.name} · {result.data.samples:,} samples"
     if not changed:
         return [head, _total_line(result)]
-    rows = [
-        (section.name, share_text(section.outputs), share_text(section.jacobian))
-        for section in changed.values()
-    ]
-    same = len(result.sections) - len(changed)
-    note = (
-        f"Both sections on the activations of the {result.along} model, as shares of what the first model's "
-        f"section computes; the metric of the outputs is {METRICS[result.metric]}."
-        + (f" {same} sections do not differ." if same else "")
-    )
+    rows = [(s.name, share_text(s.outputs), share_text(s.jacobian)) for s in changed.values()]
+    count = len(result.sections) - len(changed)
+    same = f" {count} sections do not differ." if count else ""
     parts: Parts = [
         head,
-        ResultTable.from_cells("Sections", ("section", "outputs differ", "Jacobians differ"), rows, note),
-        _depth_table(result),
+        TABLES("changed_sections", rows, along=result.along, metric=METRICS[result.metric], same=same),
+        TABLES("depth", [row for row in result.layers.items() if row[1].total or row[1].arising]),
     ]
-    heads = [
-        (f"{section.name}, head {h.head}", *map(_number, (h.value, h.key, h.query, h.total)))
-        for section in changed.values()
-        for h in section.heads[:HEADS_SHOWN]
-        if h.total > 0
-    ]
+    heads = [(s.name, h) for s in changed.values() for h in s.heads[:HEADS_SHOWN] if h.total > 0]
     if heads:
-        note = "Change of the Jacobian through one head, as a share of the section's; paths add up or cancel."
-        parts.append(ResultTable.from_cells("Heads", ("head", "value", "key", "query", "all"), heads, note))
+        parts.append(TABLES("changed_heads", heads))
     directions = [
-        (section.name, kind, _number(direction.share), active_tokens(direction))
+        (section.name, kind, direction.share, active_tokens(direction))
         for section in changed.values()
         for kind, found in (
             ("read", section.reading_directions),
@@ -59,18 +50,7 @@ def difference_tables(result: Difference) -> Parts:
         )
         for direction in found[:DIRECTIONS_SHOWN]
     ]
-    columns = ("section", "differently", "share of change", "most active at")
-    note = (
-        "Directions of inputs that changed weights read differently, of inputs that the section treats "
-        "differently on all paths together, and of the outputs."
-    )
-    parts.append(
-        ResultTable.from_cells(
-            "Directions", columns, directions, note, text=("differently", "most active at")
-        )
-    )
-    parts.append(_total_line(result))
-    return parts
+    return [*parts, TABLES("changed_directions", directions), _total_line(result)]
 
 
 @result_tables.register
@@ -81,21 +61,7 @@ def series_tables(result: DifferenceSeries) -> Parts:
         (difference.second.name, *(_number(difference.sections[name].jacobian.value) for name in names))
         for difference in result.differences
     ]
-    note = "Share of the section's Jacobian that differs from the model it is compared with."
-    return [ResultTable.from_cells("Series", ("model", *names), rows, note)]
-
-
-def _depth_table(result: Difference) -> ResultTable:
-    rows = [
-        (name, *map(_number, (layer.total, layer.arising, layer.passed_on)))
-        for name, layer in result.layers.items()
-        if layer.total or layer.arising
-    ]
-    note = (
-        "Each model on its own activations, as shares of the first model's variance at the layer: all of the "
-        "difference, what arises in the section before the layer, and what that section passes on."
-    )
-    return ResultTable.from_cells("Depth", ("layer", "all", "arises", "passed on"), rows, note)
+    return [ResultTable.from_cells("Series", ("model", *names), rows, TEXTS["series"])]
 
 
 def _total_line(result: Difference) -> str:
@@ -111,7 +77,7 @@ def share_text(share: Share) -> str:
 
 
 def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.3g}"
+    return MISSING if math.isnan(value) else f"{value:.3g}"
 
 
 def active_tokens(direction: ChangedDirection) -> str:

@@ -1,12 +1,11 @@
 """Results as tables and lines for a terminal: one function per kind of result."""
 
 import math
-import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from interbasis.analysis.ablation.records import Control, Curve, EdgesRequired, Sparsity
+from interbasis.analysis.ablation.records import Control, EdgesRequired
 from interbasis.analysis.compare import Comparison
 from interbasis.analysis.edge_experts import EdgeExperts
 from interbasis.analysis.features.records import LayerFeatures, Push
@@ -18,15 +17,17 @@ from interbasis.analysis.stages.intervene import InterventionResult
 from interbasis.analysis.stages.modules import MIN_MODULARITY_Z, ModulesResult
 from interbasis.analysis.stages.steer import SteerResult
 from interbasis.analysis.stages.trace import TraceResult
-from interbasis.analysis.summary import LayerSummary, RunSummary, SectionSummary
+from interbasis.analysis.summary import RunSummary
 from interbasis.analysis.traces.records import Trace
 from interbasis.base.memory import format_bytes
 from interbasis.graph.costs import BuildPlan
 from interbasis.graph.interaction_graph import Carrier, LargestDirection
 from interbasis.models.hf.families_table import FamiliesTable, Way
 from interbasis.network.summary import NetworkSummary
+from interbasis.show.declared_tables import DeclaredTables
 from interbasis.show.precision import duration, precision_sentence
-from interbasis.show.tables import MISSING, Cell, Parts, ResultTable, result_tables
+from interbasis.show.sentences import read_texts
+from interbasis.show.tables import MISSING, Parts, ResultTable, result_tables
 
 if TYPE_CHECKING:
     from interbasis.compute.shards import RoundMerged, ShardJobs, ShardWritten
@@ -44,10 +45,9 @@ OUTPUTS_SHOWN = 3
 NODES_SHOWN = 20
 """Nodes of a trace shown, those with the largest effects."""
 
-TEXTS: dict[str, str] = tomllib.loads(
-    (Path(__file__).parent / "result_texts.toml").read_text(encoding="utf-8")
-)
-"""Notes below the tables, and lines between them."""
+TEXTS: dict[str, str] = read_texts("result_texts.toml")
+"""Notes below other tables, and lines between them."""
+TABLES = DeclaredTables("result_tables.toml")
 
 
 @result_tables.register
@@ -71,11 +71,11 @@ def summary_tables(summary: RunSummary, folder: str = "", all_rows: bool = False
     place = f"saved in {folder}" if folder else "in memory"
     basis, model, seconds = summary.basis.upper(), summary.model or summary.family, summary.seconds.values()
     line = TEXTS["run"].format(basis=basis, model=model, summary=summary, seconds=sum(seconds), place=place)
-    parts: Parts = [line, _layer_table(layers).first_and_last(count)]
+    parts: Parts = [line, TABLES("layers", layers).first_and_last(count)]
     if any(layer.largest_direction for layer in layers):
         parts.append(_direction_table(summary, count))
     if sections:
-        parts.append(_edge_table(sections).first_and_last(count))
+        parts.append(TABLES("edges", sections).first_and_last(count))
     if summary.too_few_data:
         parts.append(f"{summary.too_few_data[0].upper()}{summary.too_few_data[1:]}.\n")
     if summary.outdated:
@@ -86,26 +86,6 @@ def summary_tables(summary: RunSummary, folder: str = "", all_rows: bool = False
         command = f"interbasis show {folder} --all" if folder else "run.summary().layers and .sections"
         parts.append(TEXTS["rows_shown"].format(count=count, layers=len(layers), command=command))
     return parts
-
-
-def _layer_table(layers: Sequence[LayerSummary]) -> ResultTable:
-    head = ["layer", "width", "features", "noise", "unused", "margin", "effective", "largest"]
-    rows: list[list[Cell]] = [
-        [
-            layer.name, str(layer.width), str(layer.features), str(layer.dropped_as_noise),
-            str(layer.dropped_as_unused), layer.last_kept_over_floor, f"{layer.effective_features:.1f}",
-            layer.largest,
-        ]
-        for layer in layers
-    ]  # fmt: skip
-    note = TEXTS["layers"]
-    if any(layer.eigenvalue_error is not None for layer in layers):
-        head, note = [*head, "error of Λ"], note + TEXTS["eigenvalue_errors"]
-        rows = [[*row, _percent(layer.eigenvalue_error)] for row, layer in zip(rows, layers, strict=True)]
-    if any(layer.hook for layer in layers):
-        head = [*head, "TransformerLens"]
-        rows = [[*row, layer.hook] for row, layer in zip(rows, layers, strict=True)]
-    return ResultTable.from_cells("Node layers", head, rows, note)
 
 
 def _direction_table(summary: RunSummary, count: int) -> ResultTable:
@@ -123,41 +103,17 @@ def _direction_table(summary: RunSummary, count: int) -> ResultTable:
         listed: tuple[Carrier, ...] = getattr(direction, kind)[:2]
         return ", ".join(f"{texts.get(c.index, c.index)!r} {c.share:.0%}" for c in listed) or MISSING
 
-    cells = [
-        [
-            name, _percent(row.share), _percent(row.share_counted), _percent(row.left_out),
-            f"{row.largest_norm / row.median_norm:.1f}" if row.median_norm else None,
-            *(shares(kind, row) for kind in carriers),
-        ]
-        for name, row in rows
-    ]  # fmt: skip
+    cells = []
+    for name, row in rows:
+        ratio = row.largest_norm / row.median_norm if row.median_norm else None
+        cells.append((name, row, ratio, shares("positions", row), shares("tokens", row)))
     parts = [f"the first {summary.skip_positions} positions"] if summary.skip_positions else []
     if summary.norm_limit:
         parts.append(f"{unit} whose norm exceeds {summary.norm_limit:g} times the median of their layer")
     left_out = f"Left out of all sums: {' and '.join(parts)}." if parts else f"All {unit} count in the sums."
     left_out += " The largest direction is a feature of its own." if summary.isolate_largest else ""
     carrying = TEXTS["carriers"].format(kinds=" and ".join(carriers).capitalize()) if carriers else ""
-    note = TEXTS["directions"].format(unit=unit, carriers=carrying, left_out=left_out)
-    head = ["layer", "share", "counted", "left out", "max norm", *carriers]
-    return ResultTable.from_cells(title, head, cells, note)
-
-
-def _edge_table(sections: Sequence[SectionSummary]) -> ResultTable:
-    estimated = sections[0].median_relative_error is not None
-    experts = any(row.changed_choices is not None for row in sections)
-    head = ["section", "edges", "largest", "90 % of Ê²", "99 % of Ê²", *(["error"] if estimated else [])]
-    head += ["other experts"] if experts else []
-    rows = [
-        [
-            row.name, row.edges, row.largest, row.edges_for_90_percent, row.edges_for_99_percent,
-            *([_percent(row.median_relative_error)] if estimated else []),
-            *([_percent(row.changed_choices)] if experts else []),
-        ]
-        for row in sections
-    ]  # fmt: skip
-    note = TEXTS["edges"] + (TEXTS["edge_errors"] if estimated else "")
-    note += TEXTS["changed_choices"] if experts else ""
-    return ResultTable.from_cells("Interaction edges Ê", head, rows, note)
+    return TABLES("directions", cells, title=title, unit=unit, carriers=carrying, left_out=left_out)
 
 
 def section_tables(summary: NetworkSummary, name: str, all_rows: bool = False) -> Parts:
@@ -174,9 +130,7 @@ def section_tables(summary: NetworkSummary, name: str, all_rows: bool = False) -
         for section in summary.sections
     ]  # fmt: skip
     count = len(rows) if all_rows or len(rows) <= MAX_WHOLE_TABLE_ROWS else ROWS_SHOWN
-    more = (
-        f"; {count} of {len(rows)} sections are shown, --all prints all of them" if count < len(rows) else ""
-    )
+    more = f"; {count} of {len(rows)} sections are shown, --all prints all of them" * (count < len(rows))
     after = [f"after the last node layer: {step}" for step in summary.after]
     if len(after) > MAX_STEPS_AFTER and not all_rows:
         after[:-1] = [f"after the last node layer: {len(after) - 1} sections (--all prints them)"]
@@ -194,28 +148,22 @@ def families_tables(found: FamiliesTable) -> Parts:
     """Model types by how they are taken."""
     ways: tuple[Way, ...] = ("closed form", "general", "refused")
     counts = ", ".join(f"{found.count(way)} {way}" for way in ways)
-    rows = [[row.kind, row.way, row.reason] for row in found.rows]
-    title = f"Causal model types of transformers {found.transformers}: {counts}"
-    return [ResultTable.from_cells(title, ["type", "taken", "reason"], rows, text=("taken", "reason"))]
+    return [TABLES("families", found.rows, transformers=found.transformers, counts=counts)]
 
 
 @result_tables.register
 def plan_tables(plan: BuildPlan) -> Parts:
     """What a build takes, for several targets."""
-    rows = [
-        (
-            name, f"{choice.jacobian_error:.1%}", f"{choice.edge_error:.1%}",
-            duration(3600 * plan.hours(choice)), duration(choice.seconds.processor),
-            f"{choice.seconds.processor / (plan.samples * plan.pilot.forward.processor):.1f}",
-        )
-        for name, choice in [*((f"{e:.0%}", c) for e, c in plan.targets.items()), ("exact", plan.exact)]
-    ]  # fmt: skip
-    head = ("target", "error of Λ", "error of Ê", "time", "processor", "forward passes")
+    rows = []
+    for name, choice in [*((f"{e:.0%}", c) for e, c in plan.targets.items()), ("exact", plan.exact)]:
+        times = duration(3600 * plan.hours(choice)), duration(choice.seconds.processor)
+        passes = choice.seconds.processor / (plan.samples * plan.pilot.forward.processor)
+        rows.append((name, choice, *times, passes))
     machines = "" if plan.processes == 1 else TEXTS["plan_processes"].format(plan=plan)
-    note = TEXTS["plan_note"].format(trial=duration(plan.pilot.seconds.wall), machines=machines)
+    table = TABLES("plan", rows, trial=duration(plan.pilot.seconds.wall), machines=machines)
     sizes = TEXTS["plan_sizes"].format(memory=format_bytes(plan.memory), disk=format_bytes(plan.disk))
     line = TEXTS["plan"].format(plan=plan, tokens=plan.samples * plan.positions)
-    return [line, ResultTable.from_cells("Builds", head, rows, note), sizes]
+    return [line, table, sizes]
 
 
 @result_tables.register
@@ -227,39 +175,24 @@ def ablation_tables(result: AblationResult) -> Parts:
         parts.append(TEXTS["all_tokens"])
     if sections:
         parts.append(_required_table(sections, metric))
-    if robust := [(row.name, row.robust) for row in sections if row.robust]:
-        head = ("section", "level", "worst mask at the plain count", "at the robust count", "per input")
-        rows = [
-            (name, f"{row.level:g}", f"{row.worst_at_plain:.5f}", f"{row.worst_at_count:.5f}",
-             f"{row.worst_per_input:.5f}")
-            for name, row in robust
-        ]  # fmt: skip
-        parts.append(ResultTable.from_cells("Worst masks", head, rows, TEXTS["robust"]))
+    if robust := [row for row in sections if row.robust]:
+        parts.append(TABLES("worst_masks", robust))
     if result.layers:
-        nodes = [
-            (row.layer, "more than there are" if row.count is None else str(row.count), str(row.features))
-            for row in result.layers.values()
-        ]
-        note = TEXTS["nodes_required"]
-        parts.append(ResultTable.from_cells("Nodes required", ("layer", "nodes", "of"), nodes, note))
+        layers = result.layers.values()
+        nodes = ((row, "more than there are" if row.count is None else str(row.count)) for row in layers)
+        parts.append(TABLES("nodes_required", nodes))
     return parts
 
 
 def _required_table(sections: Iterable[EdgesRequired], metric: str) -> ResultTable:
     """The robust counts, where they were sought, with the plain ones beside them."""
-    robust = any(row.robust for row in sections)
-    rows: list[list[Cell]] = [
-        [
-            row.name, *([row.robust.count if row.robust else None] if robust else []),
-            f"{row.count:,}" + ("  [{:,}, {:,}]".format(*row.interval) if row.interval else ""),
-            row.possible, f"{row.epsilon:.3g}" if row.count else None, f"{row.value:.5f}",
-            row.stable_count if row.stable_count in (None, row.count) else f"{row.stable_count:,}  ≠",
-        ]
-        for row in sections
-    ]  # fmt: skip
-    head = ["section", *(["robust edges"] if robust else []), "plain", "of", "ε", metric]
-    note = TEXTS["edges_required"] + ("" if robust else TEXTS["plain"])
-    return ResultTable.from_cells("Edges required", [*head, "all larger pass from"], rows, note)
+    rows = []
+    for row in sections:
+        interval = "  [{:,}, {:,}]".format(*row.interval) if row.interval else ""
+        stable = row.stable_count if row.stable_count in (None, row.count) else f"{row.stable_count:,}  ≠"
+        rows.append((row, f"{row.count:,}{interval}", row.epsilon if row.count else None, stable))
+    plain = "" if any(row.robust for row in sections) else TEXTS["plain"]
+    return TABLES("edges_required", rows, metric=metric, plain=plain)
 
 
 @result_tables.register
@@ -276,16 +209,14 @@ def curve_tables(result: CurvesResult) -> Parts:
         (f"worst mask, {names[source]}", *(f"{value:.3f}" for value in worst), "", "")
         for source, worst in result.worst.items()
     ]
-    note = TEXTS["curves"].format(
-        metric=metric,
-        curves=curves,
-        tokens="" if curves.all_tokens else TEXTS["unmasked_tokens"],
-        worst=TEXTS["worst_mask"] if result.worst else "",
-    )
+    tokens = "" if curves.all_tokens else TEXTS["unmasked_tokens"]
+    worst_note = TEXTS["worst_mask"] if result.worst else ""
+    note = TEXTS["curves"].format(metric=metric, curves=curves, tokens=tokens, worst=worst_note)
     head = ("section", *(f"{100 * fraction:g} %" for fraction in curves.fractions), "area", "distance")
     table = ResultTable.from_cells(f"{metric} with the largest edges kept", head, rows, note)
     measured = [(names[source], row) for source, row in result.sparsity.items()]
-    return ["", table, _sparsity_table("Sparsity without a threshold", "section", measured)]
+    title = "Sparsity without a threshold"
+    return ["", table, TABLES("sparsity", measured, title=title, first="section")]
 
 
 @result_tables.register
@@ -293,27 +224,24 @@ def control_tables(result: ControlsResult) -> Parts:
     """Areas of every control, parts of ablations, and sparsity section by section."""
     controls = list(result.rows.values())
     sections = list(controls[0].curves.sections)
-    areas = [
-        (row.name, *map(_area, [*(row.curves.sections[name] for name in sections), row.curves.whole]))
-        for row in controls
-    ]
+    areas = []
+    for row in controls:
+        curves = [*(row.curves.sections[name] for name in sections), row.curves.whole]
+        numbers = (map(_decimals, (curve.area, *curve.area_interval)) for curve in curves)
+        areas.append((row.name, *("{} ({}–{})".format(*limits) for limits in numbers)))
     head = ("control", *sections, "all at once")
     return [
         "",
         ResultTable.from_cells("Area under the faithfulness curve", head, areas, TEXTS["areas"]),
         _stress_table(controls),
         *(
-            _sparsity_table(
-                f"Sparsity without a threshold, from {name}", "control",
-                [(row.name, row.sparsity[name]) for row in controls if row.sparsity],
+            TABLES(
+                "sparsity", [(row.name, row.sparsity[name]) for row in controls if row.sparsity],
+                title=f"Sparsity without a threshold, from {name}", first="control",
             )
             for name in sections
         ),
     ]  # fmt: skip
-
-
-def _area(curve: Curve) -> str:
-    return "{} ({}–{})".format(*map(_decimals, (curve.area, *curve.area_interval)))
 
 
 def _stress_table(controls: Iterable[Control]) -> ResultTable:
@@ -321,25 +249,8 @@ def _stress_table(controls: Iterable[Control]) -> ResultTable:
     for row in controls:
         for name, stress in row.stress.items():
             halves = stress.halves or (stress.all_ablated,)
-            rows.append((
-                f"{row.name}: {name}", str(row.required[name].count), str(stress.unneeded),
-                f"{stress.all_ablated:.5f}", f"{min(halves):.5f}–{max(halves):.5f}",
-                f"{stress.worst_half:.5f}", f"{stress.failed} of {stress.tried}",
-            ))  # fmt: skip
-    head = ("section", "kept", "removed", "all ablated", "random halves", "worst half", "failed")
-    return ResultTable.from_cells("Subsets of the removed edges", head, rows, TEXTS["subsets"])
-
-
-def _sparsity_table(title: str, first: str, measured: Iterable[tuple[str, Sparsity]]) -> ResultTable:
-    rows = [
-        (
-            name, f"{row.participation:.1f}", f"{row.gini:.3f}", f"{row.hoyer:.3f}",
-            *map(_percent, row.share_above), f"{row.kurtosis:.0f}",
-        )
-        for name, row in measured
-    ]  # fmt: skip
-    head = (first, "inputs", "Gini", "Hoyer", "> 0.5 %", "> 1 %", "> 2 %", "> 4 %", "kurtosis")
-    return ResultTable.from_cells(title, head, rows, TEXTS["sparsity"])
+            rows.append((f"{row.name}: {name}", row.required[name].count, stress, min(halves), max(halves)))
+    return TABLES("subsets", rows)
 
 
 @result_tables.register
@@ -418,32 +329,18 @@ def _node_table(trace: Trace) -> ResultTable:
     for node in sorted(trace.nodes, key=lambda node: -abs(node.effect))[:NODES_SHOWN]:
         check = checks.get(node.name)
         changes = (f"{check.predicted:+.3g}", f"{check.measured:+.3g}") if check else ("", "")
-        rows.append((
-            node.name, repr(texts[node.position])[1:-1], node.activation, _percent(node.influence),
-            f"{node.effect:+.3g}", *changes, node.label,
-        ))  # fmt: skip
+        rows.append((node, repr(texts[node.position])[1:-1], *changes))
     place = "token" if any(token.token is not None for token in trace.tokens) else "position"
-    head = ("node", place, "activation", "influence", "effect", "predicted", "measured", "what it is")
-    return ResultTable.from_cells("", head, rows, TEXTS["trace"], text=(place, "what it is"))
+    return TABLES("trace", rows, place=place)
 
 
 @result_tables.register
 def steer_tables(result: SteerResult) -> Parts:
     """The outputs that change most, then both continuations, or tests of the label."""
-    rows = [
-        (
-            repr(output.name)[1:-1], f"{output.before:.3f}", f"{output.after:.3f}",
-            f"{output.probability_before:.2%}", f"{output.probability_after:.2%}",
-            *([] if output.interval is None else ["{:+.2%} to {:+.2%}".format(*output.interval)]),
-        )
-        for output in result.outputs
-    ]  # fmt: skip
-    title = f"{result.layer}:{result.feature} {result.by:+g} {result.unit_name}  {result.label}"
+    rows = [(repr(output.name)[1:-1], output) for output in result.outputs]
+    over = f", mean of {result.prompt}" if result.samples else ""
     name = "next" if result.predicts_next else "output"
-    head: tuple[str, ...] = (name, "logit before", "logit after", "probability before", "probability after")
-    if result.samples:
-        title, head = f"{title}, mean of {result.prompt}", (*head, "change, 95 % interval")
-    parts: Parts = [ResultTable.from_cells(title, head, rows)]
+    parts: Parts = [TABLES("steered_outputs", rows, result=result, over=over, name=name)]
     if result.samples:
         parts += [_label_tests(result)] if result.tests else ["", TEXTS["untestable"]]
     if result.continuation is not None and result.steered is not None:
@@ -469,17 +366,13 @@ def intervention_tables(result: InterventionResult) -> Parts:
 def _label_tests(result: SteerResult) -> ResultTable:
     rows = [
         (
-            test.claim, ", ".join(repr(name)[1:-1] for name in test.raised),
-            ", ".join(repr(name)[1:-1] for name in test.lowered), f"{test.change:+.3f}",
-            "{:+.3f} to {:+.3f}".format(*test.interval), f"{max(test.random):+.3f}",
+            test, ", ".join(repr(name)[1:-1] for name in test.raised),
+            ", ".join(repr(name)[1:-1] for name in test.lowered), max(test.random),
             "yes" if test.holds else "no",
         )
         for test in result.tests
     ]  # fmt: skip
-    text = ("the label says", "raises", "lowers")
-    head = (*text, "logits", "95 % interval", "largest at random", "holds")
-    note = TEXTS["label_tests"].format(directions=len(result.tests[0].random))
-    return ResultTable.from_cells("Does it do what its label says?", head, rows, note, text=text)
+    return TABLES("label_tests", rows, directions=len(result.tests[0].random))
 
 
 OVERLAPS = {
@@ -498,35 +391,10 @@ def comparison_tables(result: Comparison) -> Parts:
     changed = ", ".join(f"{name} {x} / {y}" for name, (x, y) in result.different_settings.items())
     names = [run.summary.model or run.summary.family for run in (a, b)]
     models = names[0] if result.same_model else f"{names[0]} / {names[1]}, whose weights differ"
-    layers = []
-    for layer in result.layers.values():
-        x, y = layer.summaries
-        match = layer.match
-        layers.append((
-            layer.name, _pair(x.features, y.features),
-            _pair(x.effective_features, y.effective_features, ".1f"),
-            *((MISSING,) * 4 if match is None else (
-                _decimals(match.overlap), _decimals(match.mean), _decimals(match.chance), f"{match.shared:,}"
-            )),
-            _pair(*layer.nodes_required),
-        ))  # fmt: skip
-    sections = []
-    for section in result.sections.values():
-        s, t = section.summaries
-        sections.append((
-            section.name, _pair(s.edges, t.edges), _pair(s.edges_for_90_percent, t.edges_for_90_percent),
-            _pair(s.edges_for_99_percent, t.edges_for_99_percent), _decimals(section.edge_correlation),
-            _percent(section.strongest_shared), _pair(*section.edges_required),
-        ))  # fmt: skip
-    head = ("layer", "features", "effective", "overlap", "mean", "chance", "shared", "nodes required")
-    section_head = (
-        "section", "edges", "90 % of Ê²", "99 % of Ê²", "correlation", "strongest shared", "required"
-    )  # fmt: skip
-    note = TEXTS["comparison"].format(measure=OVERLAPS[result.matched_by])
     parts: Parts = [
         TEXTS["compared"].format(a=a, b=b, models=models, data=same, changed=changed or "the same settings"),
-        ResultTable.from_cells("Node layers", head, layers, note),
-        ResultTable.from_cells("Interaction edges Ê", section_head, sections, TEXTS["compared_edges"]),
+        TABLES("compared_layers", result.layers.values(), measure=OVERLAPS[result.matched_by]),
+        TABLES("compared_edges", result.sections.values()),
     ]
     if result.not_compared:
         parts.append(result.not_compared.capitalize() + ".")
@@ -552,38 +420,16 @@ def comparison_tables(result: Comparison) -> Parts:
 def training_tables(record: "TrainingRecord", folder: str) -> Parts:
     """End of the training of dictionaries, layer by layer."""
     settings = record.settings
-    rows = [
-        (name, f"{layer.tokens:,}", f"{layer.loss:.4f}", f"{layer.dead:,} of {settings.features:,}")
-        for name, layer in record.layers.items()
-    ]
-    note = (
-        "Loss: mean squared error in the metric, as a share of the variance in it. Dead: features that were "
-        "not active in the last steps.\n"
-    )
     return [
         f"\n{settings.features:,} features, {settings.active} active ({settings.kind}) · metric "
         f"{settings.metric} · {settings.steps:,} steps of {settings.batch:,} tokens · saved in {folder}\n",
-        ResultTable.from_cells("Dictionaries", ("layer", "tokens", "loss", "dead"), rows, note),
+        TABLES("trained", [(*layer, settings.features) for layer in record.layers.items()]),
     ]
 
 
 def score_tables(result: "FolderScores") -> Parts:
     """Scores of dictionaries."""
-    rows = [
-        (
-            layer, _decimals(score.loss), _decimals(score.rise), _percent(score.recovered),
-            f"{score.active:.1f}", _percent(score.dead), _percent(score.explained), _percent(score.left_out),
-        )
-        for layer, score in result.scores.items()
-    ]  # fmt: skip
-    note = (
-        "Rise of the loss where the layer is replaced by its reconstruction; recovered: the share of the "
-        "loss that replacing the layer by its mean costs and the reconstruction does not. L0: active "
-        "features of a token. Dead: features that no token of these data activates. Left out: tokens of a "
-        "large norm, which stay as they are.\n"
-    )
-    head = ("layer", "loss", "rise", "recovered", "L0", "dead", "variance explained", "left out")
-    return [ResultTable.from_cells("Scores of dictionaries", head, rows, note)]
+    return [TABLES("scores", result.scores.items())]
 
 
 def shard_lines(written: "ShardWritten") -> list[str]:
@@ -613,12 +459,6 @@ def joined_words(values: Iterable[object]) -> str:
 
 def _decimals(value: float | None) -> str:
     return MISSING if value is None or math.isnan(value) else f"{value:.3f}"
-
-
-def _pair(a: float | None, b: float | None, form: str = ",") -> str:
-    if a is None and b is None:
-        return MISSING
-    return " / ".join(MISSING if value is None else format(value, form) for value in (a, b))
 
 
 def _percent(share: float | None) -> str:

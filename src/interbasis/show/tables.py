@@ -74,9 +74,14 @@ class ResultTable:
     ) -> "ResultTable":
         """Make a table of cells; the first column and those that ``text`` names hold text."""
         columns = tuple(Column(name, text=k == 0 or name in text) for k, name in enumerate(head))
-        cells = tuple(tuple(map(_cell_text, row)) for row in rows)
+        cells = tuple(tuple(map(cell_text, row)) for row in rows)
         assert all(len(row) == len(head) for row in cells)
         return cls(title, columns, cells, note)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names."""
+        return tuple(column.name for column in self.columns)
 
     def first_and_last(self, count: int) -> "ResultTable":
         """The table with the first and the last of more than ``count`` rows, and "…" between them."""
@@ -95,7 +100,7 @@ class ResultTable:
         """Markdown without title and note; minus signs and per cents are typeset."""
         rules = "|".join("---" if column.text else "---:" for column in self.columns)
         rows = [[_typeset(cell).replace("|", "\\|") for cell in row] for row in self.rows]
-        lines = [f"| {' | '.join(row)} |" for row in ([column.name for column in self.columns], *rows)]
+        lines = [f"| {' | '.join(row)} |" for row in (self.names, *rows)]
         return "\n".join([lines[0], f"|{rules}|", *lines[1:]])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -184,7 +189,7 @@ def print_parts(parts: Iterable[RenderableType]) -> None:
         console.print(printable(plain) if isinstance(plain, str) else part)
 
 
-def _cell_text(value: Cell) -> str:
+def cell_text(value: Cell) -> str:
     if value is None:
         return MISSING
     if isinstance(value, float):

@@ -164,6 +164,6 @@ def score_modular_addition(known: ModularAddition, graph: InteractionGraph, seed
         "features": torch.cat([share.amax(1) for share in shares]).mean().item(),
         "coverage": sum(covered) / len(covered) if used else math.nan,
         "modules": float(adjusted_mutual_info_score(frequencies, members)),
-        "module_count": modules.count / max(1, len(used)),
+        "module_count": modules.modules / max(1, len(used)),
     }
     return RecoveryScores(**values)

@@ -61,11 +61,13 @@ def test_planted_modules_are_recovered() -> None:
     for assignment in found.assignment:
         assert assignment[0] == NO_MODULE  # the constant
         assert adjusted_mutual_info_score(block, assignment[1:]) >= 0.95
-    assert found.count == 4
+    assert found.modules == 4
     assert sum(found.sizes) == 4 * 24
     assert found.agreement_over_seeds >= 0.95
     assert found.null.z > 5
-    assert {r: a for r, _, a in found.agreement_over_resolutions}[1.0] == pytest.approx(1)
+    assert {row.resolution: row.agreement for row in found.agreement_over_resolutions}[1.0] == pytest.approx(
+        1
+    )
 
 
 def test_a_network_with_planted_blocks_through_the_whole_chain() -> None:
@@ -142,7 +144,7 @@ def test_shuffled_graphs_are_not_called_modular() -> None:
 def partition() -> list[Any]:
     graph, _ = planted(noise=0.5, seed=5)
     found = find_modules(graph, [0.3] * 3, seed=11, seeds=0, null_graphs=3)
-    return [[layer.tolist() for layer in found.assignment], list(found.null.modularities)]
+    return [[layer.tolist() for layer in found.assignment], [found.null.mean, found.null.deviation]]
 
 
 def test_two_processes_find_the_same() -> None:
@@ -157,7 +159,7 @@ def test_leidenalg_agrees() -> None:
     pytest.importorskip("leidenalg")
     graph, _ = planted()
     found = find_modules(graph, [0.2] * 3, seeds=0, null_graphs=0, cross_check=True)
-    theirs, agreement = found.leidenalg
+    theirs, agreement = found.leidenalg.modularity, found.leidenalg.agreement
     assert theirs == pytest.approx(found.modularity, abs=0.01)
     assert agreement >= 0.95
 
@@ -172,7 +174,7 @@ def test_vertex_cuts_are_minimal() -> None:
     second[4:6, 3] = 2  # two edges between the groups, both from one feature
     graph = graph_of([first, second])
     found = find_modules(graph, [1.0, 1.0], seeds=0, null_graphs=0)
-    assert found.count == 2
+    assert found.modules == 2
     (cut,) = vertex_cuts(graph, found)
     assert cut.features == (("linear.1", 3),)
 
@@ -180,9 +182,12 @@ def test_vertex_cuts_are_minimal() -> None:
 def test_vertex_cuts_are_networkx_s() -> None:
     graph, _ = planted(blocks=3, per_layer=4, layers=3, noise=0.2, seed=1)
     found = find_modules(graph, [0.2] * 2, seeds=0, null_graphs=0, resolutions=())
-    weighted, labels = WeightedGraph.from_graph(graph, found.epsilons), np.concatenate(found.assignment)
+    weighted, labels = (
+        WeightedGraph.from_graph(graph, [*found.epsilons.values()]),
+        np.concatenate(found.assignment),
+    )
     cuts = vertex_cuts(graph, found)
-    assert len(cuts) == found.count * (found.count - 1) // 2 > 2
+    assert len(cuts) == found.modules * (found.modules - 1) // 2 > 2
     for cut in cuts:
         flow = nx.DiGraph()
         for node in weighted.connected.tolist():

@@ -5,8 +5,9 @@ import torch
 
 import interbasis
 from interbasis.analysis.ablation.robust import Attack
-from interbasis.analysis.modules.modules import Modules, find_modules
+from interbasis.analysis.modules.modules import find_modules
 from interbasis.analysis.modules.weighted_graph import WeightedGraph
+from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis_studies.known import PlantedSpec, fit, plant
 from interbasis_studies.known.scores import leiden_with_count
@@ -17,14 +18,14 @@ SPEC = PlantedSpec(parts=2, size=3, hidden=6, depth=1, samples=300)
 
 
 @pytest.fixture(scope="module")
-def fitted() -> tuple[KnownNetwork, InteractionGraph, Modules]:
+def fitted() -> tuple[KnownNetwork, InteractionGraph, ModulesResult]:
     known = plant(SPEC)
     graph = fit(known, "lib")
     return known, graph, find_modules(graph, seeds=0, null_graphs=0, resolutions=())
 
 
 def test_a_graph_is_like_itself_and_unlike_another(
-    fitted: tuple[KnownNetwork, InteractionGraph, Modules],
+    fitted: tuple[KnownNetwork, InteractionGraph, ModulesResult],
 ) -> None:
     known, graph, modules = fitted
     network = known.network
@@ -37,7 +38,7 @@ def test_a_graph_is_like_itself_and_unlike_another(
     assert 0.5 < halves(network, known.inputs, known.inputs).features <= 1
 
 
-def test_robust_counts_are_no_smaller(fitted: tuple[KnownNetwork, InteractionGraph, Modules]) -> None:
+def test_robust_counts_are_no_smaller(fitted: tuple[KnownNetwork, InteractionGraph, ModulesResult]) -> None:
     known, graph, _ = fitted
     inputs, answers = network_answers(known.network, known.inputs[:100])
     assert torch.equal(answers, known.network(inputs).argmax(-1))
@@ -46,7 +47,7 @@ def test_robust_counts_are_no_smaller(fitted: tuple[KnownNetwork, InteractionGra
 
 
 def test_leiden_finds_as_many_modules_as_it_is_told(
-    fitted: tuple[KnownNetwork, InteractionGraph, Modules],
+    fitted: tuple[KnownNetwork, InteractionGraph, ModulesResult],
 ) -> None:
     known, _, _ = fitted
     weighted = WeightedGraph.from_graph(fit(known, "ceiling"))

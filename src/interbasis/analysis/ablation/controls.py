@@ -44,12 +44,24 @@ from interbasis.network.network import Change, Network
 
 def shuffled(network: Network, seed: int = 0) -> Network:
     """Every weight matrix with its entries in random order; biases, norms and embeddings stay."""
-    return _changed(network, seed, _permuted)
+    generator = torch.Generator().manual_seed(seed)
+
+    def permuted(matrix: Tensor) -> Tensor:
+        order = torch.randperm(matrix.numel(), generator=generator)
+        return matrix.flatten()[order.to(matrix.device)].view_as(matrix)
+
+    return require_remake(network)(permuted)
 
 
 def reinitialised(network: Network, seed: int = 0) -> Network:
     """Every weight matrix drawn from a Gaussian with its own standard deviation."""
-    return _changed(network, seed, _drawn)
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(matrix: Tensor) -> Tensor:
+        values = torch.randn(matrix.shape, generator=generator, dtype=torch.float64)
+        return (values * double(matrix).std().cpu()).to(matrix)
+
+    return require_remake(network)(drawn)
 
 
 def require_remake(network: Network) -> Callable[[Change], Network]:
@@ -67,21 +79,6 @@ def require_remake(network: Network) -> Callable[[Change], Network]:
             "network's sections, were changed since; convert the model again"
         )
     return network.remake
-
-
-def _changed(network: Network, seed: int, change: Callable[[Tensor, torch.Generator], Tensor]) -> Network:
-    generator = torch.Generator().manual_seed(seed)
-    return require_remake(network)(lambda matrix: change(matrix, generator))
-
-
-def _permuted(matrix: Tensor, generator: torch.Generator) -> Tensor:
-    order = torch.randperm(matrix.numel(), generator=generator)
-    return matrix.flatten()[order.to(matrix.device)].view_as(matrix)
-
-
-def _drawn(matrix: Tensor, generator: torch.Generator) -> Tensor:
-    drawn = torch.randn(matrix.shape, generator=generator, dtype=torch.float64)
-    return (drawn * double(matrix).std().cpu()).to(matrix)
 
 
 RANDOM_HALVES = 8
@@ -159,9 +156,8 @@ def _search(
 
 
 SCRAMBLES: dict[Literal["shuffled", "reinitialised"], Callable[..., Network]] = {
-    "shuffled": shuffled,
-    "reinitialised": reinitialised,
-}
+    "shuffled": shuffled, "reinitialised": reinitialised,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interbasis.analysis.dictionaries.ablation import DictionaryAblation
-from interbasis.analysis.modules.modules import partition
+from interbasis.analysis.modules.modules import find_modules
 from interbasis.analysis.modules.weighted_graph import CARRIED_SHARE, WeightedGraph
-from interbasis.analysis.stages.modules import ModulesResult, modules_result
+from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.base.errors import InterbasisError
 from interbasis.dictionaries.graph import DictionaryGraph
 
@@ -36,10 +36,9 @@ def dictionary_modules(
     counts = [required.get(place) for place in graph.places[:-1]]
     known = [count for count in counts if count is not None]
     weighted = weighted_graph(graph, known if len(known) == len(counts) else None)
-    modules = partition(
-        weighted, graph.places, resolution, seed, null_graphs=null_graphs, cross_check=cross_check
+    result = find_modules(
+        weighted, resolution=resolution, seed=seed, null_graphs=null_graphs, cross_check=cross_check
     )
-    result = modules_result(modules, [], len(known) == len(counts))
     workspace.store(result)
     return result
 
@@ -68,4 +67,6 @@ def weighted_graph(graph: DictionaryGraph, counts: Sequence[int] | None) -> Weig
     if not parts or not sum(len(part[0]) for part in parts):
         raise InterbasisError("the graph has too few edges to group")
     sources, targets, weights, sections = map(np.concatenate, zip(*parts, strict=True))
-    return WeightedGraph(sources, targets, weights, sections, offsets, tuple(epsilons))
+    return WeightedGraph(
+        sources, targets, weights, sections, offsets, tuple(graph.places), tuple(epsilons), counts is not None
+    )

@@ -14,29 +14,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from interbasis.analysis.differences import passes, records
 from interbasis.analysis.differences.measured_section import MeasuredSection
-from interbasis.analysis.differences.passes import (
-    COLUMNS,
-    PREFIX,
-    DifferencePass,
-    DifferenceSums,
-    Places,
-    PlacesPass,
-    Readers,
-)
-from interbasis.analysis.differences.records import (
-    Along,
-    ChangedDirection,
-    ComparedModel,
-    DepthChange,
-    Difference,
-    HeadChange,
-    MeasuredDifference,
-    SectionChange,
-    Share,
-)
 from interbasis.analysis.features.contexts import Occurrence, Presentation
 from interbasis.analysis.features.records import Example
+from interbasis.analysis.nested_states import nested
 from interbasis.analysis.stored_results import DataUsed
 from interbasis.base.errors import InterbasisError
 from interbasis.compute.executor import Executor
@@ -65,7 +47,7 @@ FEATURES_NAMED = 3
 class DifferenceSettings:
     """Settings of a comparison."""
 
-    along: Along = "first"
+    along: records.Along = "first"
     directions: int = 4
     """Leading directions of every section."""
     examples: int = 5
@@ -77,12 +59,12 @@ class DifferenceSettings:
 
 def measure(
     networks: tuple[Network, Network],
-    models: tuple[ComparedModel, ComparedModel],
+    models: tuple[records.ComparedModel, records.ComparedModel],
     data: Data,
     executor: Executor,
     settings: DifferenceSettings,
     graph: InteractionGraph | None = None,
-) -> MeasuredDifference:
+) -> records.MeasuredDifference:
     """Measure what two models compute differently.
 
     Args:
@@ -113,30 +95,30 @@ def measure(
         MeasuredSection(F, G, T)
         for F, G, T in zip(first.sections, second.sections, transforms[1:], strict=True)
     ]
-    described: dict[int, SectionChange] = {}
+    described: dict[int, records.SectionChange] = {}
     tensors: dict[str, Tensor] = {}
     rows: dict[int, Tensor] = {}
-    readers: dict[int, Readers] = {}
+    readers: dict[int, passes.Readers] = {}
     for start, stop in section_windows(sections, settings.sum_bytes):
-        pass_ = DifferencePass(
+        pass_ = passes.DifferencePass(
             networks, sections[start:stop], start, settings.along, transforms[0], settings.queries
         )
         with executor.clock("differences"):
             sums = executor.run(pass_, batches)
-        rows |= {k: sums.groups[k] for k in sums.groups if k == PREFIX}
+        rows |= {k: sums.groups[k] for k in sums.groups if k == passes.PREFIX}
         for k in range(start, stop):
             rows[k] = sums.groups[k]
             described[k], directions = _describe(sections[k], k, sums, settings)
             if directions is not None:
                 name = first.layers[k]
-                tensors |= {f"{name}.{kind}": tensor for kind, tensor in directions.items()}
+                tensors |= nested({name: directions})
                 readers[k] = _readers(sections[k], directions, statistics.layers[k].mean)
             sections[k] = replace(sections[k])  # without the matrices that its sums required
         del pass_, sums  # before those of the next sections are made
     with executor.clock("examples"):
         changed = {k: sections[k] for k in readers}
         places = executor.run(
-            PlacesPass(networks, changed, readers, settings.examples, settings.along), batches
+            passes.PlacesPass(networks, changed, readers, settings.examples, settings.along), batches
         )
     show = partial(_examples, batches, Presentation.from_data(first, data, batches), places)
     named = {
@@ -146,12 +128,12 @@ def measure(
     layers = {
         name: _depth(rows[k - 1], transforms[k], statistics.layers[k]) for k, name in enumerate(first.layers)
     }
-    record = Difference(
+    record = records.Difference(
         first=models[0], second=models[1],
         data=DataUsed.from_data(data), along=settings.along,
         metric="inverse covariance" if graph is None else "lib", sections=named, layers=layers,
     )  # fmt: skip
-    return MeasuredDifference(record, tensors)
+    return records.MeasuredDifference(record, tensors)
 
 
 def require_comparable(first: Network, second: Network) -> None:
@@ -214,16 +196,16 @@ def section_windows(sections: Sequence[MeasuredSection], limit: int) -> list[tup
 
 
 def _describe(
-    measured: MeasuredSection, k: int, sums: DifferenceSums, settings: DifferenceSettings
-) -> tuple[SectionChange, dict[str, Tensor] | None]:
+    measured: MeasuredSection, k: int, sums: passes.DifferenceSums, settings: DifferenceSettings
+) -> tuple[records.SectionChange, dict[str, Tensor] | None]:
     """Shares, heads and directions of one section; no directions where nothing changed."""
     name = f"{measured.first.source.name} → {measured.first.target.name}"
-    none = Share(value=0.0, error=0.0)
+    none = records.Share(value=0.0, error=0.0)
     if not measured.changed:
-        return SectionChange(name=name, changed=False, outputs=none, jacobian=none), None
+        return records.SectionChange(name=name, changed=False, outputs=none, jacobian=none), None
     rows, outputs = sums.groups[k], sums.section(k, "outputs")
-    total = dict(zip(COLUMNS, rows.sum(0).tolist(), strict=True))
-    by_name = dict(zip(COLUMNS, rows.T, strict=True))
+    total = dict(zip(passes.COLUMNS, rows.sum(0).tolist(), strict=True))
+    by_name = dict(zip(passes.COLUMNS, rows.T, strict=True))
     variance = float(outputs["own_square"] - outputs["own"].square().sum() / total["outputs"])
     core = sums.section(k, "core")
     gram = measured.jacobian.gram_from_sums(
@@ -247,13 +229,13 @@ def _describe(
             vectors = torch.nn.functional.pad(vectors, (first, 0))
         directions |= {side: vectors, f"{side.removesuffix('s')}_values": values}
         trace = float(matrix.trace())
-        shares[side] = tuple(ChangedDirection(share=_ratio(v, trace)) for v in values.tolist())
+        shares[side] = tuple(records.ChangedDirection(share=_ratio(v, trace)) for v in values.tolist())
     first_jacobian = total["own_jacobian"]
     heads = [
-        HeadChange(head=head, **{path: value / first_jacobian for path, value in paths.items()})
+        records.HeadChange(head=head, **{path: value / first_jacobian for path, value in paths.items()})
         for head, paths in measured.head_changes(core).items()
     ]
-    change = SectionChange(
+    change = records.SectionChange(
         name=name,
         changed=True,
         outputs=_share(by_name["arising"], by_name["outputs"] * variance / total["outputs"]),
@@ -269,21 +251,21 @@ def _describe(
     return change, directions
 
 
-def _share(part: Tensor, whole: Tensor) -> Share:  # [groups] each
+def _share(part: Tensor, whole: Tensor) -> records.Share:  # [groups] each
     """Ratio of two sums, with the standard error of a ratio estimator over groups."""
     ratio = _ratio(float(part.sum()), float(whole.sum()))
     groups = len(part)
     if groups < 2 or not whole.sum() > 0:
-        return Share(value=ratio, error=float("nan"))
+        return records.Share(value=ratio, error=float("nan"))
     scatter = (part - ratio * whole).square().sum() * groups / (groups - 1)
-    return Share(value=ratio, error=float(scatter.sqrt() / whole.sum()))
+    return records.Share(value=ratio, error=float(scatter.sqrt() / whole.sum()))
 
 
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole > 0 else float("nan")
 
 
-def _readers(measured: MeasuredSection, directions: dict[str, Tensor], mean: Tensor) -> Readers:
+def _readers(measured: MeasuredSection, directions: dict[str, Tensor], mean: Tensor) -> passes.Readers:
     """Rows that read the leading directions off D and off f, the latter about its mean."""
     readers = {"outputs": directions.pop("output_readers")}
     first = measured.first.source.first_coordinate
@@ -295,20 +277,20 @@ def _readers(measured: MeasuredSection, directions: dict[str, Tensor], mean: Ten
     return readers
 
 
-def _depth(rows: Tensor, T: Tensor, covariance: Covariance) -> DepthChange:
+def _depth(rows: Tensor, T: Tensor, covariance: Covariance) -> records.DepthChange:
     """Differences at a layer as shares of the first model's variance there."""
-    sums = dict(zip(COLUMNS, rows.sum(0).tolist(), strict=True))
+    sums = dict(zip(passes.COLUMNS, rows.sum(0).tolist(), strict=True))
     inner = T[:, T.shape[1] - len(covariance.mean) :]
     variance = float(((inner @ covariance.gram.cpu()) * inner).sum())
     shares = {
         name: sums[name] / sums["outputs"] / variance if variance else float("nan")
         for name in ("total", "arising", "passed_on")
     }
-    return DepthChange(**shares)
+    return records.DepthChange(**shares)
 
 
 def _examples(
-    batches: Batches, presentation: Presentation, places: Places, name: str, direction: int
+    batches: Batches, presentation: Presentation, places: passes.Places, name: str, direction: int
 ) -> tuple[Example, ...]:
     """Tokens where a direction is most active."""
     shown = []
@@ -322,13 +304,13 @@ def _examples(
 
 
 def _with_examples(
-    change: SectionChange,
+    change: records.SectionChange,
     k: int,
     show: "partial[tuple[Example, ...]]",
     graph: InteractionGraph | None,
     tensors: dict[str, Tensor],
     name: str,
-) -> SectionChange:
+) -> records.SectionChange:
     """The section with examples of its directions, and features of the graph that they overlap with."""
     if not change.changed:
         return change

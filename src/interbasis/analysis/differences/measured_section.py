@@ -8,7 +8,7 @@ which is linear in the core's sums. The first model's own Jacobian, without stre
 the same sums: its block of N reads A_F and is written by B_F.
 """
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -86,8 +86,11 @@ class MeasuredSection:
         return replace(first, skip=torch.zeros_like(first.skip))
 
     @cached_property
-    def traces(self) -> "TraceForm":
-        """tr Σ JᵀWJ of the difference and of the first model's section."""
+    def traces(self) -> Callable[[Sums, Tensor], tuple[float, float]]:
+        """tr Σ JᵀWJ of the difference and of the first model's section, from sums over a batch.
+
+        The second argument f [n, T, d_in] are the inputs that the sums are over.
+        """
         if not self.difference.reads_per_position:
             return StencilTraces(self, self._computing.jacobian(self.transform))
         return DenseTraces(self)
@@ -142,15 +145,7 @@ def _through(gram: Tensor, read: Tensor, rows: Tensor) -> float:
     return float(((K @ A) * A).sum())
 
 
-class TraceForm(ABC):
-    """tr Σ JᵀWJ of the difference and of the first model's section, from sums over a batch."""
-
-    @abstractmethod
-    def __call__(self, sums: Sums, f: Tensor) -> tuple[float, float]:
-        """Both traces; f [n, T, d_in] are the inputs that the sums are over."""
-
-
-class StencilTraces(TraceForm):
+class StencilTraces:
     """Traces of sections that read stencils; those of the first model take sums of their own."""
 
     def __init__(self, measured: MeasuredSection, computing: SectionJacobian):
@@ -169,17 +164,14 @@ class StencilTraces(TraceForm):
         return counts[1] * float(change.matrix.trace()), counts[1] * float(base.matrix.trace())
 
 
-class DenseTraces(TraceForm):
+class DenseTraces:
     """Traces of sections that read position by position."""
 
     def __init__(self, measured: MeasuredSection):
         section, first = measured.difference, in_memory(measured.first)
         start, T = section.source.first_coordinate, measured.transform.to(section.skip).double()
-        P, A, B = (
-            T @ section.skip.double()[:, start:],
-            section.read.double()[:, start:],
-            measured.jacobian.write,
-        )
+        P, A = T @ section.skip.double()[:, start:], section.read.double()[:, start:]
+        B = measured.jacobian.write
         self.section, self.metric = section, measured.metric
         self.skip_square = float(P.square().sum())
         cross, outer = (B.T @ P) @ A.T, A @ A.T  # [c_out, c_in], [c_in, c_in]

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from interbasis.analysis.differences.measured_section import MeasuredSection
 from interbasis.analysis.differences.records import Along
+from interbasis.analysis.nested_states import nested, within
 from interbasis.compute.checkpoints import State
 from interbasis.compute.executor import Chunk, Pass, add_sums
 from interbasis.network.cores import Sums
@@ -32,10 +33,7 @@ class DifferenceSums:
 
     def section(self, index: int, kind: str) -> Sums:
         """Sums of one section and kind."""
-        start = f"{index}.{kind}."
-        return {
-            name.removeprefix(start): total for name, total in self.sums.items() if name.startswith(start)
-        }
+        return within(f"{index}.{kind}", self.sums)
 
 
 class DifferencePass(Pass[DifferenceSums]):
@@ -101,8 +99,7 @@ class DifferencePass(Pass[DifferenceSums]):
             own = (computed @ T.T).flatten(0, 1).double()
             D = D.flatten(0, 1).double()
             moments = {"gram": D.T @ D, "own": own.sum(0), "own_square": own.square().sum()}
-            add_sums(state.sums, {f"{k}.core.{name}": total for name, total in sums.items()})
-            add_sums(state.sums, {f"{k}.outputs.{name}": total for name, total in moments.items()})
+            add_sums(state.sums, nested({f"{k}.core": sums, f"{k}.outputs": moments}))
         _add_row(state, k, row)
         return after_f, after_g
 
@@ -119,19 +116,12 @@ class DifferencePass(Pass[DifferenceSums]):
             _append(state.groups, k, rows)
 
     def dump(self, state: DifferenceSums) -> State:
-        groups = {f"groups.{k}": rows for k, rows in state.groups.items()}
-        return {f"sums.{name}": total for name, total in state.sums.items()} | groups, {}
+        groups = {str(k): rows for k, rows in state.groups.items()}
+        return nested({"sums": state.sums, "groups": groups}), {}
 
     def load(self, saved: State) -> DifferenceSums:
-        tensors, _ = saved
-        return DifferenceSums(
-            {name.removeprefix("sums."): t for name, t in tensors.items() if name.startswith("sums.")},
-            {
-                int(name.removeprefix("groups.")): t
-                for name, t in tensors.items()
-                if name.startswith("groups.")
-            },
-        )
+        groups = {int(k): rows for k, rows in within("groups", saved[0]).items()}
+        return DifferenceSums(within("sums", saved[0]), groups)
 
 
 def _add_row(state: DifferenceSums, k: int, row: Mapping[str, float]) -> None:

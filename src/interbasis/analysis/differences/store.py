@@ -4,15 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from interbasis.analysis.differences.records import Difference, MeasuredDifference
-from interbasis.base.errors import InterbasisError, first_problem
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.base.files import file_sha256, inside, write_atomically, write_text_atomically
 from interbasis.base.json_text import parse_json
-from interbasis.base.records import Record
+from interbasis.base.records import Record, read_record
 
 FORMAT = "interbasis-difference"
 SCHEMA = 1
@@ -53,21 +52,18 @@ def load_difference(folder: str | Path) -> MeasuredDifference:
     """
     path, tensors = (inside(Path(folder), f"{NAME}.{suffix}") for suffix in ("json", "safetensors"))
     remedy = "run 'interbasis diff' again"
-    try:
-        header = DifferenceHeader.model_validate(parse_json(path.read_text(encoding="utf-8")))
+    with Explained(f"{path} is not readable", OSError, ValueError, SafetensorError, remedy=remedy):
+        values = parse_json(path.read_text(encoding="utf-8"))
+        header = read_record(DifferenceHeader, values, path, remedy)
         if (header.format, header.schema_version) != (FORMAT, SCHEMA):
             raise InterbasisError(
                 f"{path} has format {header.format!r}, schema {header.schema_version}; this version reads "
                 f"{FORMAT!r}, schema {SCHEMA}: {remedy}"
             )
-        record = Difference.model_validate(header.result)
+        record = read_record(Difference, header.result, path, remedy)
         if file_sha256(tensors) != header.tensors:
             raise InterbasisError(f"{tensors} does not belong to {path.name} beside it; {remedy}")
         return MeasuredDifference(record, load_file(tensors))
-    except ValidationError as error:
-        raise InterbasisError(f"{path} is damaged: {first_problem(error)}; {remedy}") from error
-    except (OSError, ValueError, SafetensorError) as error:
-        raise InterbasisError(f"{path} is not readable ({error}); {remedy}") from error
 
 
 def is_difference(folder: Path) -> bool:

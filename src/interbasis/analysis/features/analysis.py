@@ -15,13 +15,14 @@ from torch import Tensor
 from interbasis.analysis.features import records
 from interbasis.analysis.features.activations import FeatureChunk, FeatureReader, chunk_size, input_chunks
 from interbasis.analysis.features.contexts import ImageRendering, Presentation, TokenRendering, lookup, short
-from interbasis.analysis.features.dataset_examples import ExamplePlan, ExampleSums, nested, within
+from interbasis.analysis.features.dataset_examples import ExamplePlan, ExampleSums
 from interbasis.analysis.features.effects import direct_effects, idle, mean_effect_records, mean_jacobians
 from interbasis.analysis.features.fourier_labels import fourier, monosemantic
 from interbasis.analysis.features.histograms import HistogramSums
 from interbasis.analysis.features.labels import TokenIndex, TokenSums, evidence, label
 from interbasis.analysis.features.probes import GroupMoments, class_areas, known_labels
 from interbasis.analysis.features.records import FeatureExamples, LayerFeatures, MeanEffects
+from interbasis.analysis.nested_states import nested, within
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress
 from interbasis.compute.checkpoints import Checkpoints, State
@@ -183,16 +184,9 @@ class LayerAnalysis:
     def state(self) -> dict[str, Tensor]:
         """Tensors to resume from."""
         values, labels = (torch.cat(column) for column in zip(*self.probed, strict=True))
-        return nested(
-            {
-                "examples": self.examples.state(),
-                "histograms": self.histograms.state(),
-                "tokens": vars(self.tokens),
-                "positions": vars(self.positions),
-                "classes": vars(self.classes),
-                "probed": {"values": values, "labels": labels},
-            }
-        )
+        parts = {"examples": self.examples.state(), "histograms": self.histograms.state()}
+        parts |= {name: vars(getattr(self, name)) for name in ("tokens", "positions", "classes")}
+        return nested(parts | {"probed": {"values": values, "labels": labels}})
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Resume from a state."""

@@ -13,14 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interbasis.analysis.features.labels import (
-    WINDOW,
-    outstanding_pushes,
-    promoted,
-    promotion,
-    response,
-    separated_class,
-)
+from interbasis.analysis.features import labels
 from interbasis.analysis.features.records import Feature, TokenKind
 
 MAX_OUTPUTS = 5
@@ -55,24 +48,24 @@ def label_claims(feature: Feature, outputs: Mapping[str, int], tokens: Tensor | 
         None, one or two claims.
     """
     claims = []
-    said = response(feature.evidence)
+    said = labels.response(feature.evidence)
     if tokens is not None and said is not None and said.place is not None:
         ends = [_followers(said.place, tokens, named) for named in (said.tokens, said.opposite)]
         high, low = reversed(ends) if said.low else ends
         if high or low:
             claims.append(Claim(f"what follows {said.text}", high, low))
     elif feature.classes is not None and (said is None or said.kind == "class"):
-        name, area = separated_class(feature.classes)
+        name, area = labels.separated_class(feature.classes)
         if name in outputs:
             ends = [(outputs[name],), ()]
             claims.append(
                 Claim(f"{'' if area >= 0.5 else 'not '}“{name}”", *ends[:: 1 if area >= 0.5 else -1])
             )
-    if moved := promotion(feature):
-        names = [[push.name for push in side] for side in outstanding_pushes(moved)]
+    if moved := labels.promotion(feature):
+        names = [[push.name for push in side] for side in labels.outstanding_pushes(moved)]
         if {name for side in names for name in side} <= outputs.keys():
             raised, lowered = (tuple(outputs[name] for name in side) for side in names)
-            claims.append(Claim(promoted(moved), raised, lowered))
+            claims.append(Claim(labels.promoted(moved), raised, lowered))
     return tuple(claims)
 
 
@@ -81,7 +74,7 @@ def _followers(kind: TokenKind, tokens: Tensor, named: Sequence[int]) -> tuple[i
     if kind == "next" or not named:
         return tuple(named)
     there = torch.isin(tokens, torch.tensor(named))
-    lags = {"token": range(1), "previous": range(1, 2), "context": range(1, WINDOW + 1)}[kind]
+    lags = {"token": range(1), "previous": range(1, 2), "context": range(1, labels.WINDOW + 1)}[kind]
     T = tokens.shape[1]
     near = torch.stack([torch.nn.functional.pad(there, (lag, 0))[:, :T] for lag in lags]).any(0)
     following, chosen = tokens[:, 1:].flatten(), near[:, :-1].flatten()

@@ -11,14 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interbasis.analysis.features.records import (
-    Box,
-    Example,
-    ExampleKind,
-    ImageExample,
-    RowExample,
-    TokenExample,
-)
+from interbasis.analysis.features import records
 from interbasis.base.errors import InterbasisError
 from interbasis.data.arrays import CHANNELS, MIN_SIDE
 from interbasis.data.batches import Batches, Data
@@ -50,9 +43,9 @@ class Rendering(Protocol):
     """A kind of context."""
 
     @property
-    def kind(self) -> ExampleKind: ...
+    def kind(self) -> records.ExampleKind: ...
 
-    def show(self, occurrence: Occurrence) -> Example:
+    def show(self, occurrence: Occurrence) -> records.Example:
         """Return the record that is shown of an example."""
         ...
 
@@ -64,14 +57,14 @@ class TokenRendering:
     decode: Callable[[int], str] = str
     before: int = 12
     after: int = 6
-    kind: ExampleKind = field(default="tokens", init=False)
+    kind: records.ExampleKind = field(default="tokens", init=False)
 
-    def show(self, occurrence: Occurrence) -> Example:
+    def show(self, occurrence: Occurrence) -> records.Example:
         first = max(0, occurrence.position - self.before)
         shown = occurrence.inputs[first : occurrence.position + self.after + 1]
         start, values = occurrence.around
         near = dict(enumerate(map(short, values.tolist()), start - first))
-        return TokenExample(
+        return records.TokenExample(
             value=short(occurrence.value),
             sample=occurrence.sample,
             position=occurrence.position,
@@ -94,11 +87,11 @@ class ImageRendering:
     channels_last: bool = False
     fields: Tensor | None = None  # [positions, 2, 2]
     """By position of the layer, its receptive field (top, bottom), (left, right) as shares of the picture."""
-    kind: ExampleKind = field(default="images", init=False)
+    kind: records.ExampleKind = field(default="images", init=False)
 
-    def show(self, occurrence: Occurrence) -> Example:
+    def show(self, occurrence: Occurrence) -> records.Example:
         seen = None if self.fields is None else self.fields[occurrence.position]
-        return ImageExample(
+        return records.ImageExample(
             value=short(occurrence.value),
             sample=occurrence.sample,
             image=self.picture(occurrence.inputs, seen),
@@ -127,10 +120,10 @@ class RowRendering:
     limit: int = 32
     names: Sequence[str] = ()
     """Names of the inputs, where they are known."""
-    kind: ExampleKind = field(default="rows", init=False)
+    kind: records.ExampleKind = field(default="rows", init=False)
 
-    def show(self, occurrence: Occurrence) -> Example:
-        return RowExample(
+    def show(self, occurrence: Occurrence) -> records.Example:
+        return records.RowExample(
             value=short(occurrence.value),
             sample=occurrence.sample,
             inputs=tuple(short(v) for v in occurrence.inputs.flatten()[: self.limit].tolist()),
@@ -255,7 +248,7 @@ def thumbnail(pixels: Tensor, seen: Tensor | None) -> Tensor:  # [c, h, w] -> ui
     return pixels.round().to(torch.uint8).permute(1, 2, 0)
 
 
-def field_box(seen: Tensor) -> Box:  # [2, 2]
+def field_box(seen: Tensor) -> records.Box:  # [2, 2]
     """A field (top, bottom), (left, right) as left, top, right, bottom."""
     (top, bottom), (left, right) = seen.tolist()
     return short(left), short(top), short(right), short(bottom)
@@ -270,7 +263,9 @@ def png(image: np.ndarray) -> str:
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def fingerprints(inputs: Tensor, positions: int, kind: ExampleKind, before: int) -> Tensor:  # [n, positions]
+def fingerprints(
+    inputs: Tensor, positions: int, kind: records.ExampleKind, before: int
+) -> Tensor:  # [n, positions]
     """A 64-bit number for each context: equal contexts have equal numbers, others practically never.
 
     The context of a token is itself and the ``before`` tokens in front of it; of an image or row, all of it.

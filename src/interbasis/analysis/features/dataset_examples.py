@@ -29,6 +29,7 @@ from interbasis.analysis.features.contexts import (
     fingerprints,
 )
 from interbasis.analysis.features.records import Band, Example, ExampleKind, Examples, FeatureExamples
+from interbasis.analysis.nested_states import nested, within
 from interbasis.base.errors import InterbasisError
 from interbasis.data.batches import Data
 
@@ -292,17 +293,6 @@ class ExampleSums:
         sample, position = place >> SHIFT, place & (2**SHIFT - 1)
         nearby = position + self.window[0], around
         return self.rendering.show(Occurrence(value.item(), sample, position, *self.samples[sample], nearby))
-
-
-def nested(states: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """States by name as one state."""
-    return {f"{name}.{key}": tensor for name, state in states.items() for key, tensor in state.items()}
-
-
-def within(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """State that is called ``name`` in a state of several."""
-    start = f"{name}."
-    return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
 
 
 def examples(

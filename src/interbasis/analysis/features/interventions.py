@@ -9,16 +9,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
-from interbasis.analysis.features.activations import (
-    FeatureReader,
-    chunk_size,
-    chunks,
-    input_chunks,
-    outputs_from,
-)
+from interbasis.analysis.ablation.evaluation import sample_losses
+from interbasis.analysis.features import activations
+from interbasis.analysis.features.activations import FeatureReader, outputs_from
 from interbasis.analysis.features.probes import GroupMoments
 from interbasis.base.devices import double, near_sums, sums_device
 from interbasis.base.errors import InterbasisError
@@ -94,10 +89,10 @@ def intervene(
             means = Batches(mean_data, "mean_data", predicts_next=network.predicts_next)
         moments = _class_moments(reader, feature, means, groups)
         targets = moments.means[:, 0].where(moments.counts > 0, torch.nan)
-    scores = torch.zeros(2, 3, dtype=torch.float64)  # before and after
+    scores = torch.zeros(2, 3, dtype=torch.float64)  # labels, right answers and Σ −log p, before and after
     results: list[tuple[Tensor, Tensor]] = []
     changes: list[float] = []
-    samples = input_chunks(batches, chunk_size(reader, batches), labelled)
+    samples = activations.input_chunks(batches, activations.chunk_size(reader, batches), labelled)
     for _, inputs, labels in batches.tracked(samples, "intervention", progress):
         if labels is None:  # a label 0 for each sample, or for each position of a model that answers at each
             labels = torch.zeros(inputs.shape[:2] if network.predicts_next else len(inputs)).long()
@@ -106,8 +101,13 @@ def intervene(
         pair = _outputs(reader, feature, inputs, _goals(targets, group))
         untouched, changed = (output[:, -1] if labels.ndim == 1 else output for output in pair)
         if labelled:
-            scores += torch.stack([_scores(untouched, labels), _scores(changed, labels)])
-            changes += (_sample_losses(changed, labels) - _sample_losses(untouched, labels)).tolist()
+            averages: list[Tensor] = []  # of every sample
+            for total, output in zip(scores, (untouched, changed), strict=True):
+                wrong, counts = sample_losses("accuracy", output, labels)
+                nats, _ = sample_losses("cross_entropy", double(output), labels)
+                total += torch.stack([counts.sum(), (counts - wrong).sum(), nats.sum()])
+                averages.append(nats / counts.clamp_min(1))
+            changes += (averages[1] - averages[0]).tolist()
         if outputs:
             results.append((untouched.cpu(), changed.cpu()))
     columns = [  # filled up with NaN to the longest sample
@@ -134,7 +134,7 @@ def _class_moments(
     layer = reader.layer  # which may have thousands of features
     basis = LayerBasis(layer.name, layer.rows([feature]), layer.directions([feature]), constant=False)
     total = GroupMoments.empty(1)
-    for chunk in chunks(FeatureReader(reader.network, basis), data, labelled=True):
+    for chunk in activations.chunks(FeatureReader(reader.network, basis), data, labelled=True):
         assert chunk.labels is not None
         group, values = _groups(chunk.labels, groups), chunk.values
         group = group[:, None] if group.ndim == 1 else group[:, -values.shape[1] :]
@@ -180,25 +180,3 @@ def _outputs(reader: FeatureReader, feature: int, inputs: Tensor, goal: Tensor) 
     goal = goal[:, None] if goal.ndim == 1 else goal[:, -f.shape[1] :]
     change = (goal.where(~goal.isnan(), now) - now)[..., None] * layer.directions([feature])[:, 0].to(f)
     return outputs_from(network, reader.index, f), outputs_from(network, reader.index, f + change)
-
-
-def _scores(outputs: Tensor, labels: Tensor) -> Tensor:  # [3]
-    """Number of labelled tokens, of right answers among them, and Σ −log p; label −100 is ignored."""
-    outputs, labels = outputs.flatten(0, -2), labels.flatten().long()
-    known = labels != IGNORED_LABEL
-    right = (outputs.argmax(-1) == labels)[known].sum()
-    nats = cross_entropy(double(outputs), near_sums(labels), ignore_index=IGNORED_LABEL, reduction="sum")
-    return torch.tensor([int(known.sum()), int(right), nats.item()], dtype=torch.float64)
-
-
-def _sample_losses(outputs: Tensor, labels: Tensor) -> Tensor:  # [n, …, outputs], [n, …] -> [n]
-    """Mean −log p of each sample's labels; 0 where a sample has none."""
-    labels = labels.long()
-    nats = cross_entropy(
-        double(outputs.flatten(0, -2)),
-        near_sums(labels.flatten()),
-        ignore_index=IGNORED_LABEL,
-        reduction="none",
-    )
-    counts = (labels.view(len(labels), -1) != IGNORED_LABEL).sum(1).clamp_min(1)
-    return nats.view(len(labels), -1).sum(1).cpu() / counts.cpu()

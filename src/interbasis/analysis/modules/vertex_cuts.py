@@ -5,28 +5,18 @@ found by maximum flow: every feature may be passed once, every edge as often as 
 modules may be removed too, since an edge may lead straight from one to the other.
 """
 
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from interbasis.analysis.modules.modules import Modules
 from interbasis.analysis.modules.weighted_graph import WeightedGraph
+from interbasis.analysis.stages.modules import ModulesResult, VertexCut
 from interbasis.graph.interaction_graph import InteractionGraph
 
 
-@dataclass(frozen=True)
-class MinimumCut:
-    """The fewest features that separate two modules."""
-
-    modules: tuple[int, int]
-    features: tuple[tuple[str, int], ...]
-    """(layer, feature) of each."""
-
-
-def vertex_cuts(graph: InteractionGraph, modules: Modules) -> list[MinimumCut]:
+def vertex_cuts(graph: InteractionGraph, modules: ModulesResult) -> tuple[VertexCut, ...]:
     """Find the minimum vertex cuts between all pairs of modules; edges above ε count.
 
     Args:
@@ -36,12 +26,12 @@ def vertex_cuts(graph: InteractionGraph, modules: Modules) -> list[MinimumCut]:
     Returns:
         The fewest features that separate each pair.
     """
-    weighted = WeightedGraph.from_graph(graph, modules.epsilons)
+    weighted = WeightedGraph.from_graph(graph, list(modules.epsilons.values()))
     labels = np.concatenate(modules.assignment)
-    return [_cut(weighted, labels, modules, pair) for pair in combinations(range(modules.count), 2)]
+    return tuple(_cut(weighted, labels, pair) for pair in combinations(range(modules.modules), 2))
 
 
-def _cut(weighted: WeightedGraph, labels: np.ndarray, modules: Modules, pair: tuple[int, int]) -> MinimumCut:
+def _cut(weighted: WeightedGraph, labels: np.ndarray, pair: tuple[int, int]) -> VertexCut:
     """The smallest cut, of several the nearest to the second module: its nodes' ends still reach the sink.
 
     Node k is the arc k → n + k of capacity 1, source 2n and sink 2n + 1; no more than n paths share no node,
@@ -62,5 +52,5 @@ def _cut(weighted: WeightedGraph, labels: np.ndarray, modules: Modules, pair: tu
     features = []
     for node in nodes[~reaching[:n] & reaching[n : 2 * n]].tolist():
         layer = int(np.searchsorted(weighted.offsets, node, side="right")) - 1
-        features.append((modules.layers[layer], node - weighted.offsets[layer]))
-    return MinimumCut(pair, tuple(features))
+        features.append((weighted.layers[layer], node - weighted.offsets[layer]))
+    return VertexCut(modules=pair, features=tuple(features))

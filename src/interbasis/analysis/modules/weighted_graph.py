@@ -34,7 +34,12 @@ class WeightedGraph:
     """[edges] the section each belongs to."""
     offsets: tuple[int, ...]
     """First node of every layer, and the number of all nodes."""
-    epsilons: tuple[float, ...] = ()
+    layers: tuple[str, ...]
+    """Names of the layers."""
+    epsilons: tuple[float, ...]
+    """The smallest edge that counts, by section."""
+    from_ablation: bool
+    """Whether ablations found these, or they are those of the edges that carry 99 % of Ê²."""
     connected: np.ndarray = field(init=False)
     """Nodes that have an edge, ascending."""
 
@@ -79,7 +84,8 @@ class WeightedGraph:
                 "no edge is larger than its section's ε, so there is nothing to group; ε is the smallest "
                 "edge that the ablation requires, so ablate with a smaller tolerance"
             )
-        return cls(sources, targets, weights, sections, offsets, chosen)
+        names, from_ablation = tuple(graph.layer_names), epsilons is not None
+        return cls(sources, targets, weights, sections, offsets, names, chosen, from_ablation)
 
     def rewire(self, generator: np.random.Generator) -> "WeightedGraph":
         """A random graph with these degrees."""

@@ -139,8 +139,8 @@ def run(workspace: "Workspace", request: AblateRequest) -> AblationResult:
             progress_bar(workspace.progress) as advance,
         ):
             if request.edges:
-                measured = _edges(workspace, request, search, checkpoints, advance)
-                for name, (tensors, values) in measured.items():
+                states = _edges(workspace, request, search, checkpoints, advance)
+                for name, (tensors, values) in states.items():
                     sections[name] = EdgesRequired.model_validate(values)
                     masks |= {f"{kind}.{name}": tensor for kind, tensor in tensors.items()}
             if request.nodes:
@@ -149,14 +149,11 @@ def run(workspace: "Workspace", request: AblateRequest) -> AblationResult:
                     lambda name: search.fewest_nodes(names.index(name), advance, None, checkpoints),
                     NodesRequired,
                 )  # fmt: skip
-            result = result.model_copy(
-                update={
-                    "sections": {name: sections[name] for name in names if name in sections},
-                    "layers": {name: layers[name] for name in names if name in layers},
-                }
-            )
-            workspace.store(result, masks)
-            return result
+            measured = {
+                "sections": {name: sections[name] for name in names if name in sections},
+                "layers": {name: layers[name] for name in names if name in layers},
+            }
+            return workspace.store(result.model_copy(update=measured), masks)
 
 
 def _edges(

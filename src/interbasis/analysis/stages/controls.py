@@ -91,6 +91,4 @@ def run(workspace: "Workspace", request: ControlsRequest) -> ControlsResult:
                 return Control.model_validate(checkpoints.remember(files[name], make, name)[1])
 
             rows = collect_records(workspace.team, list(files), row, Control)
-            result = ControlsResult(data=used, rows=rows)
-            workspace.store(result)
-            return result
+            return workspace.store(ControlsResult(data=used, rows=rows))

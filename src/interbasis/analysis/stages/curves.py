@@ -78,9 +78,7 @@ def run(workspace: "Workspace", request: CurvesRequest) -> CurvesResult:
             )  # fmt: skip
             sparsity = {section.source: section for section in interaction_sparsity(workspace.graph)}
             worst = _worst(workspace, curves, data, checkpoints) if request.robust else {}
-            result = CurvesResult(data=used, curves=curves, sparsity=sparsity, worst=worst)
-            workspace.store(result)
-            return result
+            return workspace.store(CurvesResult(data=used, curves=curves, sparsity=sparsity, worst=worst))
 
 
 def _worst(
@@ -90,10 +88,8 @@ def _worst(
     from interbasis.analysis.ablation.evaluation import Evaluation
     from interbasis.analysis.ablation.robust import RobustSearch
 
-    evaluation, names = (
-        Evaluation(workspace.network, workspace.graph, data, curves.metric),
-        list(curves.sections),
-    )
+    names = list(curves.sections)
+    evaluation = Evaluation(workspace.network, workspace.graph, data, curves.metric)
 
     def section(name: str) -> "State":
         k, counts = names.index(name), curves.sections[name].counts

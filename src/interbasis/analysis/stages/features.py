@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from interbasis.analysis.features.records import ExampleKind, FeatureExamples, Idle, LayerFeatures
-from interbasis.analysis.stored_results import DataUsed, Result, unknown_feature
+from interbasis.analysis.stored_results import DataUsed, Result, unknown_features
 from interbasis.base.progress import progress_bar
 from interbasis.base.records import Record
 
@@ -47,8 +47,7 @@ class FeaturesResult(Result):
     idle: tuple[Idle, ...] = ()
 
     def misfit(self, graph: "InteractionGraph") -> str:
-        problems = (unknown_feature(name, layer.by_index(), graph) for name, layer in self.layers.items())
-        return next(filter(None, problems), "")
+        return unknown_features({name: layer.by_index() for name, layer in self.layers.items()}, graph)
 
 
 class ExamplesResult(Result):
@@ -61,11 +60,8 @@ class ExamplesResult(Result):
     layers: dict[str, tuple[FeatureExamples, ...]]
 
     def misfit(self, graph: "InteractionGraph") -> str:
-        problems = (
-            unknown_feature(name, [example.index for example in examples], graph)
-            for name, examples in self.layers.items()
-        )
-        return next(filter(None, problems), "")
+        indices = {name: [row.index for row in examples] for name, examples in self.layers.items()}
+        return unknown_features(indices, graph)
 
 
 def run(workspace: "Workspace", request: FeaturesRequest) -> FeaturesResult:
@@ -115,8 +111,7 @@ def run(workspace: "Workspace", request: FeaturesRequest) -> FeaturesResult:
             layers = {name: _Described.model_validate(values[name]) for name in graph.layer_names}
             features = {name: layer.features for name, layer in layers.items()}
             examples = {name: layer.examples for name, layer in layers.items()}
-            result = FeaturesResult(data=used, layers=features, idle=analysis.idle())
-            workspace.store(result)
+            result = workspace.store(FeaturesResult(data=used, layers=features, idle=analysis.idle()))
             workspace.store(ExamplesResult(kind=presentation.rendering.kind, layers=examples))
             return result
 

@@ -115,5 +115,4 @@ def run(workspace: "Workspace", request: InterveneRequest) -> InterventionResult
             loss=(changed.loss[0], changed.loss[1]),
             loss_interval=mean_interval(changes) if len(changes) > 1 else None,
         )
-        workspace.store(result)
-        return result
+        return workspace.store(result)

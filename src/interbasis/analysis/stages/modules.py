@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
 from pydantic import Field
 
 from interbasis.analysis.stages.ablate import AblationResult
@@ -10,8 +11,6 @@ from interbasis.base.errors import short_repr
 from interbasis.base.records import Record
 
 if TYPE_CHECKING:
-    from interbasis.analysis.modules.modules import Modules
-    from interbasis.analysis.modules.vertex_cuts import MinimumCut
     from interbasis.analysis.workspace import Workspace
     from interbasis.graph.interaction_graph import InteractionGraph
 
@@ -92,11 +91,16 @@ class ModulesResult(Result):
     agreement_over_resolutions: tuple[ResolutionAgreement, ...]
     null: NullModularity | None
     leidenalg: CrossCheck | None
-    cuts: tuple[VertexCut, ...]
+    cuts: tuple[VertexCut, ...] = ()
 
     @property
     def modules(self) -> int:
         return len(self.sizes)
+
+    @property
+    def assignment(self) -> list[np.ndarray]:
+        """The module of every feature [features], layer by layer."""
+        return [np.array(members, dtype=np.int64) for members in self.layers.values()]
 
     def misfit(self, graph: "InteractionGraph") -> str:
         for name, members in self.layers.items():
@@ -138,37 +142,10 @@ def run(workspace: "Workspace", request: ModulesRequest) -> ModulesResult:
         epsilons = None
         if ablation is not None and all(name in ablation.sections for name in graph.section_names):
             epsilons = [ablation.sections[name].epsilon for name in graph.section_names]
-        modules = find_modules(
+        result = find_modules(
             graph, epsilons, request.resolution, request.seed,
             null_graphs=request.null_graphs, cross_check=request.cross_check,
         )  # fmt: skip
-        cuts = vertex_cuts(graph, modules) if request.cuts else []
-        result = modules_result(modules, cuts, epsilons is not None)
-        workspace.store(result)
-        return result
-
-
-def modules_result(modules: "Modules", cuts: "list[MinimumCut]", from_ablation: bool) -> ModulesResult:
-    """Return a partition as a result; ``from_ablation`` says whether ablations decided which edges count."""
-    null, check = modules.null, modules.leidenalg
-    return ModulesResult(
-        resolution=modules.resolution,
-        seed=modules.seed,
-        modularity=modules.modularity,
-        sizes=tuple(modules.sizes),
-        epsilons=dict(zip(modules.layers[:-1], modules.epsilons, strict=True)),
-        epsilons_from_ablation=from_ablation,
-        layers={
-            name: tuple(labels.tolist())
-            for name, labels in zip(modules.layers, modules.assignment, strict=True)
-        },
-        agreement_over_seeds=modules.agreement_over_seeds,
-        agreement_over_resolutions=tuple(
-            ResolutionAgreement(resolution=resolution, modules=count, agreement=agreement)
-            for resolution, count, agreement in modules.agreement_over_resolutions
-        ),
-        null=null
-        and NullModularity(mean=null.mean, deviation=null.deviation, z=null.z, graphs=len(null.modularities)),
-        leidenalg=check and CrossCheck(modularity=check[0], agreement=check[1]),
-        cuts=tuple(VertexCut(modules=cut.modules, features=cut.features) for cut in cuts),
-    )
+        if request.cuts:
+            result = result.model_copy(update={"cuts": vertex_cuts(graph, result)})
+        return workspace.store(result)

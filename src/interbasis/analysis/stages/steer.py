@@ -151,32 +151,29 @@ def run(workspace: "Workspace", request: SteerRequest) -> SteerResult:
     Raises:
         InterbasisError: There is no such feature, no tokenizer for a prompt, or no such position.
     """
-    with workspace.working("steer", alone=False):
-        result = _steer(workspace, request)
-        workspace.store(result)
-        return result
-
-
-def _steer(workspace: "Workspace", request: SteerRequest) -> SteerResult:
-    """Change a feature, on one prompt or over many samples."""
     from interbasis.analysis.prompts import open_prompt, parse_feature
     from interbasis.analysis.shown_labels import shown_labels
     from interbasis.analysis.traces.steering import Steering, random_shifts
 
-    basis, feature = parse_feature(workspace.graph, request.feature)
-    unit = basis.deviation(feature)
-    network = workspace.network.to(workspace.graph.config.torch_dtype)
-    steering = Steering.from_basis(network, basis, feature, request.by * unit, request.start)
-    if request.samples is not None and (request.prompt is not None or request.sample is not None):
-        raise InterbasisError("expected a prompt, a sample or a number of samples, received several of them")
-    prompt = open_prompt(workspace, request.prompt, 0 if request.samples else request.sample, request.data)
-    described = shown_labels(workspace, {basis.name: [feature]}).get((basis.name, feature))
-    label = described.label if described else ""
-    if request.samples is None:
-        return steered_result(workspace, request, prompt, steering, (basis.name, feature, label, unit))
-    result = _result(prompt, request, steering, (basis.name, feature, label, unit))
-    shifts = random_shifts(basis, feature, steering.change, request.directions)
-    return result.model_copy(update=_averaged(workspace, request, steering, prompt, described, shifts))
+    with workspace.working("steer", alone=False):
+        basis, feature = parse_feature(workspace.graph, request.feature)
+        unit = basis.deviation(feature)
+        network = workspace.network.to(workspace.graph.config.torch_dtype)
+        steering = Steering.from_basis(network, basis, feature, request.by * unit, request.start)
+        if request.samples is not None and (request.prompt is not None or request.sample is not None):
+            raise InterbasisError(
+                "expected a prompt, a sample or a number of samples, received several of them"
+            )
+        sample = 0 if request.samples else request.sample
+        prompt = open_prompt(workspace, request.prompt, sample, request.data)
+        described = shown_labels(workspace, {basis.name: [feature]}).get((basis.name, feature))
+        changed = basis.name, feature, described.label if described else "", unit
+        if request.samples is None:
+            return workspace.store(steered_result(workspace, request, prompt, steering, changed))
+        shifts = random_shifts(basis, feature, steering.change, request.directions)
+        averaged = _averaged(workspace, request, steering, prompt, described, shifts)
+        result = _result(prompt, request, steering, changed)
+        return workspace.store(result.model_copy(update=averaged))
 
 
 def steered_result(
@@ -220,32 +217,30 @@ def _result(
 class MeanOutputs:
     """Outputs of a model without a change and with it, averaged over the positions of each sample."""
 
-    logits: tuple[Tensor, Tensor]  # [n, outputs] each
-    shares: tuple[Tensor, Tensor]  # [n, outputs] each, probabilities
+    logits: Tensor  # [2, n, outputs]
+    shares: Tensor  # [2, n, outputs], probabilities
 
     @classmethod
     def from_outputs(cls, *logits: Tensor) -> "MeanOutputs":  # before, after: [n, positions, outputs]
         """Average the logits and the probabilities."""
-        before, after = (part.double() for part in logits)
-        shares = before.softmax(2).mean(1), after.softmax(2).mean(1)
-        return cls((before.mean(1), after.mean(1)), shares)
+        pair = [part.double() for part in logits]
+        shares = torch.stack([part.softmax(2).mean(1) for part in pair])
+        return cls(torch.stack([part.mean(1) for part in pair]), shares)
 
     @classmethod
     def joined(cls, parts: Sequence["MeanOutputs"]) -> "MeanOutputs":
         """All samples together."""
-        logits, shares = (
-            (torch.cat([pair[0] for pair in pairs]), torch.cat([pair[1] for pair in pairs]))
-            for pairs in ([part.logits for part in parts], [part.shares for part in parts])
+        return cls(
+            torch.cat([part.logits for part in parts], 1), torch.cat([part.shares for part in parts], 1)
         )
-        return cls(logits, shares)
 
     def rows(self, prompt: "Prompt", top: int) -> tuple[SteeredOutput, ...]:
         """Outputs whose probability changes most, the likeliest with and without the change among them."""
         changes = self.shares[1] - self.shares[0]
-        before, after = (shares.mean(0) for shares in self.shares)
+        before, after = self.shares.mean(1)
         ranked = (after - before).abs().topk(min(top, len(after))).indices.tolist()
         chosen = list(dict.fromkeys([int(after.argmax()), int(before.argmax()), *ranked]))[:top]
-        logits = [part.mean(0) for part in self.logits]
+        logits = self.logits.mean(1)
         return tuple(
             SteeredOutput(
                 index=k,

@@ -104,9 +104,10 @@ def run(workspace: "Workspace", request: TraceRequest) -> TraceResult:
             nodes = _with_fields(nodes, workspace.network)
         described = {"prompt": prompt.text, "picture": prompt.picture, "nodes": nodes, "groups": groups}
         traced = traced.model_copy(update=described)
-        result = TraceResult(name=request.name or _name(prompt.text, request), trace=traced)
-        workspace.store(result)
-        return result
+        text = prompt.text if request.sample is None else f"sample {request.sample}"
+        words = filter(None, [text, request.feature, request.output, request.minus])
+        name = request.name or name_from_words(" ".join(words))
+        return workspace.store(TraceResult(name=name, trace=traced))
 
 
 def _described(
@@ -139,13 +140,6 @@ def _with_fields(nodes: Sequence[TraceNode], network: "Network") -> tuple[TraceN
         return node if box == (0, 0, 1, 1) else node.model_copy(update={"field": box})
 
     return tuple(map(with_field, nodes))
-
-
-def _name(text: str, request: TraceRequest) -> str:
-    """Letters and digits of the prompt, and what is explained where that was chosen."""
-    chosen = [request.feature, request.output, request.minus]
-    words = [text if request.sample is None else f"sample {request.sample}", *filter(None, chosen)]
-    return name_from_words(" ".join(words))
 
 
 def name_from_words(words: str) -> str:

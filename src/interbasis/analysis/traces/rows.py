@@ -196,14 +196,25 @@ def edges_into(
     """The edges into nodes of a section's target."""
     if isinstance(section.core, Attention):
         return AttentionEdges(section, source, target, nodes, rule)
-    if section.reads_windows:
-        return IncomingEdges(source, partial(_window_gradients, section, source, target, nodes, rule))
-    if section.core.mixes_positions:
-        return IncomingEdges(source, partial(_autograd_gradients, section, source, target, nodes, rule))
-    positions = nodes.positions + section.positions_out(len(source.f)).start
-    g = target.cotangents(nodes.features)
-    gradient = section.pull_back(source.f[positions], g[:, None], rule)  # [k, 1, width]
-    return IncomingEdges(source, lambda: [(slice(0, len(g)), gradient)], positions)
+    f, g = source.f, target.cotangents(nodes.features)
+
+    def through_windows(block: slice) -> Tensor:
+        """∫dα ∂(g · F_s)/∂f of a block of nodes, [k', T, width]."""
+        return section.pull_back_windows(f, nodes.positions[block], g[block], rule)
+
+    def by_autograd(block: slice) -> Tensor:
+        """The same by backward passes at the rule's nodes."""
+        positions = nodes.positions[block]
+        seeds = g.new_zeros(len(positions), section.count_out(len(f)), g.shape[1])
+        seeds[torch.arange(len(positions)), positions] = g[block]
+        return line_gradient(lambda at: section(at[None])[0], f, rule, seeds)
+
+    if section.reads_windows or section.core.mixes_positions:
+        gradient = through_windows if section.reads_windows else by_autograd
+        return IncomingEdges(source, partial(_blocks, gradient, f, len(nodes)))
+    positions = nodes.positions + section.positions_out(len(f)).start
+    gradients = section.pull_back(f[positions], g[:, None], rule)  # [k, 1, width]
+    return IncomingEdges(source, lambda: [(slice(0, len(g)), gradients)], positions)
 
 
 def line_gradient(
@@ -219,28 +230,9 @@ def line_gradient(
     return total
 
 
-def _window_gradients(
-    section: Section, source: LayerState, target: LayerState, nodes: NodeSet, rule: Rule
-) -> Iterator[tuple[slice, Tensor]]:
-    """∫dα ∂(g · F_s)/∂f of blocks of nodes, [k', T, width]."""
-    for block in _node_blocks(source.f, len(nodes)):
-        g = target.cotangents(nodes.features[block])
-        yield block, section.pull_back_windows(source.f, nodes.positions[block], g, rule)
-
-
-def _node_blocks(f: Tensor, count: int) -> Iterator[slice]:
-    """Blocks of nodes whose gradients over all of f are held at once."""
+def _blocks(gradient: Callable[[slice], Tensor], f: Tensor, count: int) -> Iterator[tuple[slice, Tensor]]:
+    """Gradients [k', T, width] of blocks of nodes: so many as may be held at once."""
     size = max(1, MAX_ROW_ELEMENTS // f.numel())
-    yield from (slice(start, min(start + size, count)) for start in range(0, count, size))
-
-
-def _autograd_gradients(
-    section: Section, source: LayerState, target: LayerState, nodes: NodeSet, rule: Rule
-) -> Iterator[tuple[slice, Tensor]]:
-    """∫dα ∂(g · F_s)/∂f of blocks of nodes, [k', T, width], by backward passes at the rule's nodes."""
-    f, cotangents = source.f, target.cotangents(nodes.features)
-    for block in _node_blocks(f, len(nodes)):
-        g = cotangents[block]
-        seeds = g.new_zeros(len(g), section.count_out(len(f)), g.shape[1])
-        seeds[torch.arange(len(g)), nodes.positions[block]] = g
-        yield block, line_gradient(lambda at: section(at[None])[0], f, rule, seeds)
+    for start in range(0, count, size):
+        block = slice(start, min(start + size, count))
+        yield block, gradient(block)

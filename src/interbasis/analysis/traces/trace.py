@@ -7,24 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from interbasis.analysis.traces import records
-from interbasis.analysis.traces.checks import (
-    Interventions,
-    agreement,
-    check_agreement,
-    spread,
-    strongest,
-    target_gradients,
-)
-from interbasis.analysis.traces.records import (
-    TARGET,
-    Trace,
-    TraceNode,
-    TraceSettings,
-    error_name,
-    node_name,
-    place_name,
-)
+from interbasis.analysis.traces import checks, records
 from interbasis.analysis.traces.rows import IncomingEdges, LayerState, NodeSet, edges_into
 from interbasis.analysis.traces.targets import TargetRequest, resolve
 from interbasis.analysis.traces.walk import WalkStep, prune, walk
@@ -46,9 +29,9 @@ def trace(
     inputs: Tensor,
     target: TargetRequest | None = None,
     *,
-    settings: TraceSettings | None = None,
+    settings: records.TraceSettings | None = None,
     names: Sequence[str] | None = None,
-) -> Trace:
+) -> records.Trace:
     """Trace one computation: which features, at which positions, contributed to an output.
 
     Args:
@@ -92,8 +75,8 @@ class TracedLayer:
         """Name of the k-th source of edges: a node or, after all nodes, the dropped directions."""
         nodes, first = self.step.nodes, self.state.first
         if k >= len(nodes):
-            return error_name(self.name, k - len(nodes) + first)
-        return node_name(self.name, int(nodes.features[k]), int(nodes.positions[k]) + first)
+            return records.error_name(self.name, k - len(nodes) + first)
+        return records.node_name(self.name, int(nodes.features[k]), int(nodes.positions[k]) + first)
 
 
 class Tracing:
@@ -106,11 +89,11 @@ class Tracing:
         graph: InteractionGraph,
         inputs: Tensor,
         request: TargetRequest | None = None,
-        settings: TraceSettings | None = None,
+        settings: records.TraceSettings | None = None,
         names: Sequence[str] | None = None,
     ):
         """Run the network once, in the dtype of the build; arguments as for `trace`."""
-        self.settings, self.names = settings or TraceSettings(), names
+        self.settings, self.names = settings or records.TraceSettings(), names
         if network.layers != graph.layer_names:
             network = network.between(graph.layer_names)
         self.network = network = network.to(graph.config.torch_dtype)
@@ -133,12 +116,12 @@ class Tracing:
         self.target = resolve(network, graph, request or TargetRequest(), self.states)
 
     @torch.no_grad()
-    def result(self) -> Trace:
+    def result(self) -> records.Trace:
         """Walk back from the target, prune, check."""
         settings, states = self.settings, self.states[: self.target.index + (self.target.basis is None)]
         steps = list(walk(self.network, states, self._into_target(), self.rule, settings.max_nodes))
         masks = prune(steps, settings.node_threshold, settings.edge_threshold)
-        slopes = dict(target_gradients(self.network, self.target, self.states))
+        slopes = dict(checks.target_gradients(self.network, self.target, self.states))
         layers = []
         for step, mask in zip(steps, masks, strict=True):
             state, slope, nodes = states[step.layer], slopes[step.layer], step.nodes
@@ -157,12 +140,12 @@ class Tracing:
         node = NodeSet(torch.tensor([target.feature]), torch.tensor([target.place]))
         return edges_into(self.network.sections[index - 1], self.states[index - 1], state, node, self.rule)
 
-    def _assembled(self, layers: list[TracedLayer]) -> Trace:
+    def _assembled(self, layers: list[TracedLayer]) -> records.Trace:
         """All records; layers run from the target to the first."""
         nodes, tokens = tuple(_nodes(layers)), tuple(self._tokens(layers[-1].step))
         target = self._target(layers[0].step)
         checks = self._checks(layers, nodes) if self.settings.checks else None
-        return Trace(
+        return records.Trace(
             summary=_summary(self._title(target), checks),
             prompt="".join(token.text for token in tokens if token.token is not None),
             settings=self.settings,
@@ -191,7 +174,7 @@ class Tracing:
         grid, state = self.network.nodes[self.target.index].grid, self.states[self.target.index]
         if state.first + len(state.f) == 1:
             return target.name
-        return f"{target.name} at position {place_name(target.position, grid)}"
+        return f"{target.name} at position {records.place_name(target.position, grid)}"
 
     def _name(self, index: int) -> str:
         """Name of a token or an output."""
@@ -222,7 +205,7 @@ class Tracing:
                 text = self._name(token)
                 yield records.TraceToken(position=position, token=token, text=text, influence=share)
             elif share or len(influence) <= MAX_LISTED_POSITIONS:  # of many pixels those that matter
-                text = place_name(position, grid)
+                text = records.place_name(position, grid)
                 yield records.TraceToken(position=position, token=None, text=text, influence=share)
 
     def _outputs(self) -> tuple[records.TraceOutput, ...]:
@@ -239,27 +222,27 @@ class Tracing:
             for i, logit in zip(top.indices.tolist(), top.values.tolist(), strict=True)
         )
 
-    def _checks(self, layers: list[TracedLayer], nodes: tuple[TraceNode, ...]) -> records.TraceChecks:
-        count, best = self.settings.checks, strongest(nodes, self.settings.checks)
-        run = Interventions(self.network, self.states, self.target, self.settings.effect_points)
-        checks, sampled = run.to_the_mean(best), run.to_the_mean(spread(nodes, count))
-        strongest_edges = _strongest_edges(layers, nodes, count)
-        other, edges = run.to_other_values(best), run.through_one_section(strongest_edges)
-        measured = [check.measured for check in checks]
+    def _checks(self, layers: list[TracedLayer], nodes: tuple[records.TraceNode, ...]) -> records.TraceChecks:
+        count, best = self.settings.checks, checks.strongest(nodes, self.settings.checks)
+        run = checks.Interventions(self.network, self.states, self.target, self.settings.effect_points)
+        strongest, sampled = run.to_the_mean(best), run.to_the_mean(checks.spread(nodes, count))
+        other = run.to_other_values(best)
+        edges = run.through_one_section(_strongest_edges(layers, nodes, count))
+        measured = [check.measured for check in strongest]
         return records.TraceChecks(
-            nodes=checks,
+            nodes=strongest,
             spread=sampled,
             other_values=other,
             edges=edges,
-            node_agreement=check_agreement(checks),
-            gradient_agreement=agreement([-node.effect for node in best], measured),
-            spread_agreement=check_agreement(sampled),
-            other_agreement=check_agreement(other),
-            edge_agreement=check_agreement(edges),
+            node_agreement=checks.check_agreement(strongest),
+            gradient_agreement=checks.agreement([-node.effect for node in best], measured),
+            spread_agreement=checks.check_agreement(sampled),
+            other_agreement=checks.check_agreement(other),
+            edge_agreement=checks.check_agreement(edges),
         )
 
 
-def _nodes(layers: list[TracedLayer]) -> Iterator[TraceNode]:
+def _nodes(layers: list[TracedLayer]) -> Iterator[records.TraceNode]:
     """In the order of layers, positions and features."""
     for number, layer in reversed(list(enumerate(layers))):
         step, state = layer.step, layer.state
@@ -267,7 +250,7 @@ def _nodes(layers: list[TracedLayer]) -> Iterator[TraceNode]:
         constants = layers[number + 1].step.constants if number + 1 < len(layers) else None
         for k in layer.kept_sources()[0]:
             j, t = int(step.nodes.features[k]), int(step.nodes.positions[k])
-            yield TraceNode(
+            yield records.TraceNode(
                 name=layer.node(k),
                 layer=layer.name,
                 feature=j,
@@ -283,7 +266,7 @@ def _errors(layers: list[TracedLayer]) -> Iterator[records.ErrorNode]:
     for layer in reversed(layers):
         for t in layer.kept_sources()[1]:
             yield records.ErrorNode(
-                name=error_name(layer.name, t + layer.state.first),
+                name=records.error_name(layer.name, t + layer.state.first),
                 layer=layer.name,
                 position=t + layer.state.first,
                 whole=bool(layer.state.whole[t]),
@@ -302,7 +285,7 @@ def _edges(layers: list[TracedLayer]) -> Iterator[records.TraceEdge]:
                 parts = records.AttentionPaths(**{name: part[k, c].item() for name, part in paths.items()})
             yield records.TraceEdge(
                 source=layer.node(c),
-                target=TARGET if number == 0 else layers[number - 1].node(k),
+                target=records.TARGET if number == 0 else layers[number - 1].node(k),
                 weight=weights[k, c].item(),
                 share=step.shares[k, c].item(),
                 paths=parts,
@@ -329,8 +312,8 @@ def _scores(layers: list[TracedLayer]) -> records.TraceScores:
 
 
 def _strongest_edges(
-    layers: list[TracedLayer], nodes: tuple[TraceNode, ...], count: int
-) -> list[tuple[TraceNode, TraceNode, float]]:
+    layers: list[TracedLayer], nodes: tuple[records.TraceNode, ...], count: int
+) -> list[tuple[records.TraceNode, records.TraceNode, float]]:
     """(source, target, weight) of the edges with most influence between nodes that pruning left."""
     named, edges = {node.name: node for node in nodes}, []
     for after, layer in pairwise(layers):

@@ -24,9 +24,11 @@ from interbasis.dictionaries.graph import (
     load_identified_graph,
 )
 from interbasis.show.html import render
+from interbasis.show.sentences import read_texts
 from interbasis.show.viewer.page import PageFiles
 
 HERE = Path(__file__).parent
+TEXTS: dict[str, str] = read_texts("dictionaries/claims.toml")["about"]
 NEIGHBOURS = 10
 """Neighbours of a feature on either side that the page holds."""
 FULLY_SHOWN, FEW_EXAMPLES = 2000, 2
@@ -80,7 +82,13 @@ def graph_html(
         "pairs": [_neighbours(edges) for edges in graph.edges],
         "traces": [trace.model_dump(mode="json") for trace in traces],
         "tokens": {str(token): text for token, text in words.items()},
-        "about": _about(graph),
+        "about": [
+            TEXTS["edges"].format(
+                rule=header.config.edge_method, samples=graph.provenance.samples["data"], version=VERSION
+            ),
+            *(TEXTS["pair"].format(pair=pair) for pair in header.pairs),
+            TEXTS["caution"],
+        ],
     }
     return render(
         (HERE / "page.html").read_text(encoding="utf-8"),
@@ -138,23 +146,3 @@ def _encoded(numbers: Tensor) -> str:
     array = numbers.numpy()
     kind = np.uint32 if np.issubdtype(array.dtype, np.integer) else np.float32
     return base64.b64encode(np.ascontiguousarray(array, dtype=kind).tobytes()).decode()
-
-
-def _about(graph: DictionaryGraph) -> list[str]:
-    header = graph.header
-    lines = [
-        f"Edges are attributions of a feature's pre-activation to the features of the dictionary before "
-        f"(rule: {header.config.edge_method}), over {graph.provenance.samples['data']:,} samples, "
-        f"interbasis {VERSION}."
-    ]
-    for pair in header.pairs:
-        lines.append(
-            f"{pair.source} → {pair.target}: {pair.nonzero:,} pairs of features were active together; the "
-            f"{pair.stored:,} strongest are stored and hold {pair.stored_share:.1%} of Σ Ê². Features hold "
-            f"{pair.feature_share:.1%} of Σ Ê² over all sources; the rest is the dictionary's error, what "
-            "is carried past it, and the constant."
-        )
-    lines.append(
-        "An edge says what one feature does to another on average, not that it matters to the output."
-    )
-    return lines

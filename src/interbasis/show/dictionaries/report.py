@@ -14,12 +14,13 @@ from interbasis.base.version import VERSION
 from interbasis.dictionaries.graph import DictionaryGraph, load_identified_graph
 from interbasis.show.dictionaries.tables import ablation_tables, check_tables, graph_tables
 from interbasis.show.html import render
-from interbasis.show.report.claims import ReportClaim
 from interbasis.show.report.page import PAGE, stylesheet
+from interbasis.show.sentences import ClaimTexts, ReportClaim
 from interbasis.show.tables import ResultTable
 
 MIN_AGREEMENT = 0.9
 """Sign agreement with interventions from which edges may be said to predict."""
+TEXTS = ClaimTexts("dictionaries/claims.toml")
 
 
 def write_dictionary_report(run: Path, out: Path) -> Path:
@@ -65,81 +66,39 @@ def write_dictionary_report(run: Path, out: Path) -> Path:
 
 def _about_edges(graph: DictionaryGraph, checks: EdgeChecksResult | None) -> Iterator[ReportClaim]:
     for pair in graph.header.pairs:
-        yield ReportClaim(
-            True,
-            f"Between the features of {pair.source} and {pair.target}, {pair.stored:,} of {pair.nonzero:,} "
-            f"edges hold {pair.stored_share:.1%} of Σ Ê².",
-            f"Measured over {pair.tokens:,} tokens.",
-        )
-        yield ReportClaim(
-            False,
-            f"The features of {pair.source} explain those of {pair.target}.",
-            f"They hold {pair.feature_share:.0%} of Σ Ê² over all sources; the rest is the dictionary's "
-            "error, what is carried past it, and the constant.",
-        )
+        yield TEXTS.yes("stored_edges", "measured", pair=pair)
+        yield TEXTS.no("explained", "other_sources", pair=pair)
     if checks is None:
-        yield ReportClaim(
-            False, "An edge predicts what happens when its source is taken out.",
-            "This was not checked; run interbasis dictionary check on other data than those of the build.",
-        )  # fmt: skip
+        yield TEXTS.no("edges_predict", "not_checked")
     for checked in () if checks is None else checks.pairs:
-        measured = checked.attributions
-        yield ReportClaim(
-            measured.sign_agreement >= MIN_AGREEMENT,
-            f"The strongest edges from {checked.source} to {checked.target} predict single interventions.",
-            f"Of {checked.edges} edges, {measured.sign_agreement:.0%} have the sign of the measured change "
-            f"(rank correlation {measured.correlation:.2f}); {MIN_AGREEMENT:.0%} are asked for.",
-        )
+        measured, limit = checked.attributions, MIN_AGREEMENT
+        holds = measured.sign_agreement >= limit
+        yield TEXTS.claim(holds, "strongest_predict", "signs", pair=checked, measured=measured, limit=limit)
 
 
 def _about_ablation(ablation: DictionaryAblation | None) -> Iterator[ReportClaim]:
     if ablation is None:
-        yield ReportClaim(
-            False, "Few edges suffice.", "No edges were taken away; run interbasis ablate."
-        )  # fmt: skip
+        yield TEXTS.no("few_edges", "not_ablated")
         return
     for pair in ablation.pairs.values():
         if pair.count is None:
-            yield ReportClaim(
-                False, f"Few edges suffice from {pair.source} to {pair.target}.",
-                "Not even all stored edges keep the metric within the tolerance.",
-            )  # fmt: skip
+            yield TEXTS.no("few_edges_of_pair", "none", pair=pair)
             continue
         random = "never passes" if pair.random_count is None else f"needs {pair.random_count:,}"
-        yield ReportClaim(
-            True,
-            f"{pair.count:,} of {pair.stored:,} stored edges from {pair.source} to {pair.target} keep the "
-            f"{ablation.metric.replace('_', '-')} within {ablation.tolerance:g}.",
-            f"On {ablation.data.samples:,} samples, dropped edges at their mean; a random order {random}.",
-        )
-    yield ReportClaim(
-        False, "The network needs nothing but these edges.",
-        "Error, carried streams and constant stay, pairs were ablated one at a time, and which features are "
-        "active was not computed from the edges.",
-    )  # fmt: skip
+        values = {"pair": pair, "ablation": ablation, "metric": ablation.metric.replace("_", "-")}
+        yield TEXTS.yes("edges_required", "measured", random=random, **values)
+    yield TEXTS.no("nothing_else", "one_pair")
 
 
 def _about_features(
     described: DescriptionsResult | None, modules: ModulesResult | None
 ) -> Iterator[ReportClaim]:
     for layer in () if described is None else described.layers:
-        yield ReportClaim(
-            True,
-            f"{layer.described:,} of {layer.active:,} active features of {layer.place} are active at a short "
-            "list of tokens.",
-            "Precision and recall are those on samples that the lists were not chosen on.",
-        )
-    yield ReportClaim(
-        False, "These are the features that the network computes with.",
-        "A dictionary is one way to write activations as a sum; another dictionary gives another graph.",
-    )  # fmt: skip
+        yield TEXTS.yes("described", "tested", layer=layer)
+    yield TEXTS.no("used_features", "another")
     if modules is not None and modules.null is not None:
-        yield ReportClaim(
-            modules.null.z >= MIN_MODULARITY_Z,
-            f"The features form {modules.modules} modules.",
-            f"The modularity lies {modules.null.z:.1f} standard deviations above that of rewired graphs; "
-            f"{MIN_MODULARITY_Z:g} are asked for.",
-        )
+        limit = MIN_MODULARITY_Z
+        yield TEXTS.claim(modules.null.z >= limit, "modules", "rewired", modules=modules, limit=limit)
 
 
 def _provenance(graph: DictionaryGraph) -> ResultTable:

@@ -10,12 +10,12 @@ from interbasis.analysis.dictionaries.descriptions import (
     description_text,
     feature_texts,
 )
-from interbasis.analysis.dictionaries.paths import EdgePaths, PathStrength
+from interbasis.analysis.dictionaries.paths import EdgePaths
 from interbasis.analysis.dictionaries.trace import DictionaryTrace
 from interbasis.analysis.dictionaries.workspace import DictionaryWorkspace
 from interbasis.base.records import Record
 from interbasis.dictionaries.graph import DictionaryGraph, DictionaryGraphHeader
-from interbasis.show import result_tables as stage_tables  # noqa: F401  (they register their tables)
+from interbasis.show.result_tables import TABLES, TEXTS
 from interbasis.show.tables import Parts, ResultTable, result_tables
 
 FEATURES_SHOWN = 12
@@ -25,21 +25,7 @@ FEATURES_SHOWN = 12
 @result_tables.register
 def graph_tables(header: DictionaryGraphHeader) -> Parts:
     """The dictionaries of a graph, and the edges between them."""
-    rows = [
-        (pair.source, pair.target, f"{pair.tokens:,}", f"{pair.nonzero:,}", f"{pair.stored:,}",
-         f"{pair.stored_share:.1%}", f"{pair.feature_share:.1%}")
-        for pair in header.pairs
-    ]  # fmt: skip
-    return [
-        ResultTable.from_cells(
-            "Edges between dictionaries",
-            ("from", "to", "tokens", "pairs active together", "stored", "share of Ê²", "share of features"),
-            rows,
-            "The last column is the share of features in Σ Ê² over all sources; the rest is the dictionary's "
-            "error, what is carried past it, and the constant.",
-            text=("to",),
-        )
-    ]
+    return [TABLES("dictionary_edges", header.pairs)]
 
 
 def tables(result: Record, workspace: DictionaryWorkspace) -> Iterable[ResultTable | str]:
@@ -66,13 +52,10 @@ def description_tables(descriptions: DescriptionsResult, graph: DictionaryGraph 
         strongest = sorted(layer.features, key=lambda feature: -strength[feature.feature])[:FEATURES_SHOWN]
         rows = []
         for feature in strongest:
-            known = feature.description
-            scores = (None, None) if known is None else (f"{known.precision:.0%}", f"{known.recall:.0%}")
-            often = None if graph is None else f"{graph.statistics[k].frequency[feature.feature]:.2%}"
-            rows.append((f"#{feature.feature}", description_text(known, descriptions.words), often, *scores))
-        title = f"{layer.place}: {layer.described} of {layer.active} active features have a short description"
-        head = ("feature", "active where the token is", "active", "precision", "recall")
-        parts.append(ResultTable.from_cells(title, head, rows, text=("active where the token is",)))
+            text = description_text(feature.description, descriptions.words)
+            often = None if graph is None else graph.statistics[k].frequency[feature.feature].item()
+            rows.append((feature, text, often))
+        parts.append(TABLES("descriptions", rows, layer=layer))
     return parts
 
 
@@ -87,108 +70,41 @@ def trace_tables(trace: DictionaryTrace, known: DescriptionsResult | None = None
 
     for layer in trace.layers:
         rows = [
-            (f"#{node.feature}", name(trace.tokens[node.position]), f"{node.effect:+.3f}",
-             f"{node.gradient:+.3f}",
-             texts.get((layer.place, node.feature), ""))
+            (node, name(trace.tokens[node.position]), texts.get((layer.place, node.feature), ""))
             for node in layer.nodes[:FEATURES_SHOWN]
-        ]  # fmt: skip
+        ]
         rest = ", ".join(f"{kind} {value:+.2f}" for kind, value in layer.gradients.items())
-        count = f"{len(layer.nodes)} nodes of {layer.active} active features"
-        title = f"{layer.place}: {count}; gradient times activation: {rest}"
-        head = ("feature", "at", "effect", "to first order", "description")
-        parts.append(ResultTable.from_cells(title, head, rows, text=("at", "description")))
-    parts.append(
-        f"Next token {name(trace.target)}. An effect is what its logit loses, as measured, when the "
-        "feature is set to 0 there, or to its mean if it is usually active. Of the checked edges "
-        f"{trace.sign_agreement:.0%} have the sign of what taking out the source does to the target "
-        f"(rank correlation {trace.correlation:.2f}); gradients have the sign of the effect at "
-        f"{trace.gradient_sign_agreement:.0%} of the nodes ({trace.gradient_correlation:.2f})."
-    )
-    return parts
+        parts.append(TABLES("dictionary_trace", rows, layer=layer, nodes=len(layer.nodes), rest=rest))
+    return [*parts, TEXTS["dictionary_trace"].format(target=name(trace.target), trace=trace)]
 
 
 @result_tables.register
 def ablation_tables(result: DictionaryAblation) -> Parts:
     """Edges required between every pair of dictionaries."""
-    rows = [
-        (pair.source, pair.target, pair.stored, pair.count, pair.random_count, pair.robust_count,
-         pair.trials[0].value if pair.trials else None, pair.opposed_value)
-        for pair in result.pairs.values()
-    ]  # fmt: skip
-    head = ("from", "to", "stored", "required", "in random order", "against an opponent",
-            "metric with fewest tried", "metric at required, opposed")  # fmt: skip
-    return [
-        ResultTable.from_cells(
-            f"Edges into active features that keep the {result.metric.replace('_', '-')} at "
-            f"{result.limit:.4f} ({result.baseline:.4f} in the original model)",
-            head,
-            rows,
-            "Dropped edges are at their mean where the target is active; which features are active stays as "
-            "it is. A dash: not even all stored edges pass, or it was not asked for.",
-            text=("to",),
-        )
-    ]
+    rows = [(pair, pair.trials[0] if pair.trials else None) for pair in result.pairs.values()]
+    return [TABLES("dictionary_ablation", rows, metric=result.metric.replace("_", "-"), result=result)]
 
 
 @result_tables.register
 def path_tables(result: EdgePaths) -> Parts:
     """The strongest heads of an edge, by path."""
-
-    def cell(strength: PathStrength) -> str:
-        return f"{strength.rms:.3g} ({strength.mean:+.3g})"
-
     heads = sorted(result.heads, key=lambda head: -max(head.value.rms, head.key.rms, head.query.rms))
-    rows = [(f"head {h.head}", cell(h.value), cell(h.key), cell(h.query)) for h in heads[:FEATURES_SHOWN]]
-    return [
-        ResultTable.from_cells(
-            f"{result.source} → {result.target}, {result.tokens:,} tokens: {cell(result.total)}, past "
-            f"attention {cell(result.skip)}",
-            ("", "value", "key", "query"),
-            rows,
-            "Root mean square and, in brackets, mean over the tokens where the target is active and the "
-            "source is, there or earlier. Value: what is moved; key: why it is attended to; query: why the "
-            "token attends.",
-        )
-    ]
+    return [TABLES("dictionary_paths", heads[:FEATURES_SHOWN], result=result)]
 
 
 @result_tables.register
 def comparison_tables(result: DictionaryComparison) -> Parts:
     """Dictionaries and edges of two graphs side by side."""
-    parts: Parts = []
     data = "the same data" if result.same_data else "different data"
-    parts.append(f"Two graphs between dictionaries of {result.model or 'one network'}, built on {data}.")
-    places = [
-        (place, *row.features, "the same" if row.same else "different")
-        for place, row in result.places.items()
+    places = [(*row, "the same" if row[1].same else "different") for row in result.places.items()]
+    return [
+        f"Two graphs between dictionaries of {result.model or 'one network'}, built on {data}.",
+        TABLES("compared_dictionaries", places),
+        TABLES("compared_dictionary_edges", result.pairs.values()),
     ]
-    parts.append(ResultTable.from_cells("Dictionaries", ("place", "first", "second", "dictionary"), places))
-    pairs = [
-        (pair.source, pair.target, *(summary.stored for summary in pair.summaries), pair.shared,
-         pair.correlation, pair.same_sign)
-        for pair in result.pairs.values()
-    ]  # fmt: skip
-    head = ("from", "to", "stored, first", "stored, second", "strongest shared", "correlation", "same sign")
-    parts.append(ResultTable.from_cells(
-        "Edges", head, pairs,
-        "Edges are compared where both dictionaries are the same files; a dash: they are not.", text=("to",),
-    ))  # fmt: skip
-    return parts
 
 
 @result_tables.register
 def check_tables(checks: EdgeChecksResult) -> Parts:
     """Agreement of edges with interventions at single tokens."""
-    rows = []
-    for pair in checks.pairs:
-        parts = (pair.attributions, pair.frozen, pair.weights)
-        cells = [f"{part.sign_agreement:.0%}, {part.correlation:.2f}" for part in parts]
-        rows.append((pair.source, pair.target, str(pair.edges), *cells))
-    return [
-        ResultTable.from_cells(
-            "Predicted and measured loss of the target's pre-activation: sign agreement, rank correlation",
-            ("from", "to", "edges", "edges' prediction", "attention frozen", "decoder · encoder"),
-            rows,
-            text=("to",),
-        )
-    ]
+    return [TABLES("checks", checks.pairs)]

@@ -3,21 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
 from typing import Any, get_args, get_type_hints
 
-from interbasis.base.errors import InterbasisError
 from interbasis.base.files import check_writable, write_atomically
+from interbasis.base.lazy import optional_import
 from interbasis.show.export.plain import EdgeRow, NodeRow, PlainGraph
 
 ARROW_TYPES = {str: "string", int: "int32", float: "float64", bool: "bool_"}
 """pyarrow's names of the types of columns."""
+NEED = "parquet files are written with pyarrow, which is not installed"
 
 
 def write_parquet(graph: PlainGraph, folder: str | Path) -> list[Path]:
     """nodes.parquet and edges.parquet; model, settings and what was left out are in the files' metadata,
     under the key "interbasis"."""
-    arrow, parquet = _pyarrow()
+    arrow, parquet = (optional_import(name, NEED, "parquet") for name in ("pyarrow", "pyarrow.parquet"))
     folder = Path(folder)
     check_writable(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -38,15 +38,3 @@ def write_parquet(graph: PlainGraph, folder: str | Path) -> list[Path]:
         write_atomically(folder / f"{name}.parquet", write)
         files.append(folder / f"{name}.parquet")
     return files
-
-
-def _pyarrow() -> tuple[ModuleType, ModuleType]:
-    try:
-        import pyarrow  # type: ignore[import-untyped]
-        import pyarrow.parquet  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise InterbasisError(
-            "parquet files are written with pyarrow, which is not installed; "
-            "install it with: pip install 'interbasis[parquet]'"
-        ) from error
-    return pyarrow, pyarrow.parquet

@@ -4,7 +4,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, PathPatch
 from matplotlib.path import Path
 
-from interbasis.analysis.traces.records import TARGET, Trace, TraceNode
+from interbasis.analysis.traces.records import TARGET, Trace
 from interbasis.show.figures.style import COLOURS, FAINT, INK, fitted, new_figure, note, styled
 
 ROW, BOX, GAP = 0.2, 1.5, 0.6
@@ -29,7 +29,10 @@ def trace_graph(trace: Trace, *, top: int = 8, summary: bool = True) -> Figure:
         goes with the share of the edge in all that comes into its end.
     """
     layers = [layer.name for layer in trace.layers]
-    columns = {name: _chosen(trace, name, top) for name in layers}
+    columns = {}  # the nodes of every layer with most influence, in the order of their positions
+    for name in layers:
+        nodes = sorted((n for n in trace.nodes if n.layer == name), key=lambda node: -node.influence)
+        columns[name] = sorted(nodes[:top], key=lambda node: (node.position, -node.influence))
     rows = max(1, *map(len, columns.values()))
     width, height = len(layers) * (BOX + GAP) + 0.8, (rows + 2) * ROW
     figure = new_figure(width, height + 0.5)
@@ -44,25 +47,13 @@ def trace_graph(trace: Trace, *, top: int = 8, summary: bool = True) -> Figure:
         for row, node in enumerate(columns[name]):
             middle = -(row + 1) * ROW
             places[node.name] = left, middle
+            style = "round,pad=0,rounding_size=0.03"
             axes.add_patch(
-                FancyBboxPatch(
-                    (left, middle - 0.08),
-                    BOX,
-                    0.16,
-                    "round,pad=0,rounding_size=0.03",
-                    ec=INK,
-                    fc="white",
-                    lw=0.5,
-                )
+                FancyBboxPatch((left, middle - 0.08), BOX, 0.16, style, ec=INK, fc="white", lw=0.5)
             )
             words = f"#{node.feature} {node.label} @ {texts.get(node.position, '').strip() or node.position}"
-            axes.text(
-                left + 0.05,
-                middle,
-                fitted(words, BOX - 0.1, LABEL_POINTS),
-                fontsize=LABEL_POINTS,
-                va="center",
-            )
+            text = fitted(words, BOX - 0.1, LABEL_POINTS)
+            axes.text(left + 0.05, middle, text, fontsize=LABEL_POINTS, va="center")
     x, y = places[TARGET]
     axes.text(x, y, fitted(trace.target.name, 0.7, 7), fontsize=7, fontweight="bold", va="center")
     for edge in trace.edges:
@@ -78,9 +69,3 @@ def trace_graph(trace: Trace, *, top: int = 8, summary: bool = True) -> Figure:
     note(figure, " ".join(parts))
     figure.patch.set_edgecolor(FAINT)
     return figure
-
-
-def _chosen(trace: Trace, layer: str, top: int) -> list[TraceNode]:
-    """The nodes of a layer with most influence, in the order of their positions."""
-    nodes = sorted((node for node in trace.nodes if node.layer == layer), key=lambda node: -node.influence)
-    return sorted(nodes[:top], key=lambda node: (node.position, -node.influence))

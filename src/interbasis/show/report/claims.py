@@ -4,11 +4,7 @@ Every sentence (`claims.toml`) is made from what was measured. What was not meas
 it.
 """
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
 from interbasis.analysis.ablation.records import Control
 from interbasis.analysis.stages.ablate import AblationResult
@@ -21,6 +17,7 @@ from interbasis.show.report.measurements import (
     scrambled_counts,
 )
 from interbasis.show.report.record import ReportedRun
+from interbasis.show.sentences import ClaimTexts, ReportClaim
 
 MIN_SEED_AGREEMENT = 0.9
 """Agreement of partitions over seeds from which single features may be said to belong to a module."""
@@ -37,27 +34,9 @@ MIN_TIMES_NOISE_FLOOR = 10.0
 MIN_TOKENS_PER_COORDINATE = 10
 """With fewer, chance correlations mix features: of the features of a planted network, 0.77 lay in one part
 with ten tokens per coordinate, and 0.93 with 170 (docs/evidence.md)."""
-SENTENCES: dict[str, dict[str, str]] = tomllib.loads(
-    (Path(__file__).parent / "claims.toml").read_text(encoding="utf-8")
-)
+TEXTS = ClaimTexts("report/claims.toml")
 """The text of every claim and the reasons for it, by name."""
-
-
-@dataclass(frozen=True)
-class ReportClaim:
-    """A sentence about a run, whether it may be said, and why."""
-
-    allowed: bool
-    text: str
-    because: str
-
-
-def _claim(allowed: bool, name: str, reason: str, **values: object) -> ReportClaim:
-    text, because = (SENTENCES[name][key].format(**values) for key in ("text", reason))
-    return ReportClaim(allowed, text, because)
-
-
-_yes, _no = partial(_claim, True), partial(_claim, False)
+_claim, _yes, _no = TEXTS.claim, TEXTS.yes, TEXTS.no
 
 
 def claims(run: ReportedRun) -> list[ReportClaim]:

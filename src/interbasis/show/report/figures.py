@@ -31,8 +31,8 @@ def report_figures(runs: Sequence[ReportedRun], kinds: Iterable[str] | None = No
 
 def heat_maps(differences: Sequence[Difference]) -> Iterator[NamedFigure]:
     """Sections by models, for differences between models with the same sections."""
-    keys: list[object] = [list(difference.sections) for difference in differences]
-    for number, group in enumerate(_grouped(differences, keys)):
+    groups = _grouped(differences, lambda difference: list(difference.sections))
+    for number, group in enumerate(groups):
         figure = difference_heat_map(DifferenceSeries(differences=tuple(group)))
         yield f"differences-{number}", "Where models differ", figure
 
@@ -42,24 +42,24 @@ def is_opening(name: str) -> bool:
     return name.startswith("graph-") and name.endswith("-0")
 
 
-def _grouped(items: Sequence[T], keys: Sequence[object]) -> list[list[T]]:
+def _grouped(items: Iterable[T], key: Callable[[T], object]) -> list[list[T]]:
     """Items with the same key together, in the order of the first of each."""
     groups: dict[str, list[T]] = {}
-    for item, key in zip(items, keys, strict=True):
-        groups.setdefault(repr(key), []).append(item)
+    for item in items:
+        groups.setdefault(repr(key(item)), []).append(item)
     return list(groups.values())
 
 
 def _curves(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
     with_curves = [(run, run.record.curves) for run in runs if run.record.curves]
-    keys: list[object] = [(run.graph.layer_names, curves.curves.metric) for run, curves in with_curves]
-    for number, group in enumerate(_grouped(with_curves, keys)):
+    groups = _grouped(with_curves, lambda pair: (pair[0].graph.layer_names, pair[1].curves.metric))
+    for number, group in enumerate(groups):
         curves_by_run = {run.name: curves for run, curves in group}
         yield f"curves-{number}", "The metric as edges are ablated", figures.ablation_curves(curves_by_run)
 
 
 def _spectra(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
-    for number, alike in enumerate(_grouped(runs, [run.graph.layer_names for run in runs])):
+    for number, alike in enumerate(_grouped(runs, lambda run: run.graph.layer_names)):
         spectra = figures.eigenvalue_spectra({run.name: run.graph for run in alike})
         yield f"spectra-{number}", "Importance of features", spectra
 
@@ -91,10 +91,10 @@ def _graphs(run: ReportedRun, number: int) -> Iterator[NamedFigure]:
 
 def _required(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
     ablated = [(run, run.record.ablation) for run in runs if run.record.ablation]
-    keys: list[object] = [
-        (run.graph.layer_names, ablation.conditions, run.is_robust) for run, ablation in ablated
-    ]
-    for number, group in enumerate(_grouped(ablated, keys)):
+    groups = _grouped(
+        ablated, lambda pair: (pair[0].graph.layer_names, pair[1].conditions, pair[0].is_robust)
+    )
+    for number, group in enumerate(groups):
         alike, ablation = [run for run, _ in group], group[0][1]
         rule = (
             f"Required: the largest that keep {ablation.metric.replace('_', '-')} within "

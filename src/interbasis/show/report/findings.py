@@ -3,9 +3,7 @@
 Every number comes from the run's results; where a stage was not run, its sentence says so.
 """
 
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 
 from interbasis.analysis.features.labels import MIN_SHARE
 from interbasis.analysis.features.records import EvidenceKind
@@ -13,13 +11,12 @@ from interbasis.analysis.stages.modules import MIN_MODULARITY_Z
 from interbasis.show.report.claims import claims
 from interbasis.show.report.measurements import does_something, scrambled_counts, share_that_does_most
 from interbasis.show.report.record import ReportedRun
+from interbasis.show.sentences import read_texts
 from interbasis.show.tables import percent
 
 MAX_SECTIONS_LISTED = 4
 """Sections that are listed one by one; of more, the extremes."""
-SENTENCES: dict[str, str] = tomllib.loads(
-    Path(__file__).with_name("findings.toml").read_text(encoding="utf-8")
-)
+SENTENCES: dict[str, str] = read_texts("report/findings.toml")
 NOUNS: Mapping[EvidenceKind, str] = {
     "token": "the token ", "class": "the class ", "direct effect": "its direct effect ",
     "mean effect": "its mean effect ",

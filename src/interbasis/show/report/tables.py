@@ -1,18 +1,14 @@
 """Tables of a report: the numbers of runs side by side, with their uncertainty."""
 
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
 from interbasis.graph.settings import BuildConfig
+from interbasis.show.declared_tables import DeclaredTables
 from interbasis.show.report.measurements import area_with_interval
 from interbasis.show.report.record import ReportedRun
-from interbasis.show.tables import MISSING, Cell, ResultTable
+from interbasis.show.tables import MISSING, ResultTable
 
-COLUMNS: dict[str, dict[str, str]] = tomllib.loads(
-    (Path(__file__).parent / "columns.toml").read_text(encoding="utf-8")
-)
-"""Columns of the tables of node layers and sections, with their meaning."""
+TABLES = DeclaredTables("result_tables.toml")
 SETTINGS_SHOWN = {"basis", "edge_method", "edge_group", "edge_sources", "edge_positions"}
 """Settings that have a row of their own in the table of provenance."""
 
@@ -80,80 +76,43 @@ def _evaluated(run: ReportedRun) -> str:
 def layer_table(runs: Sequence[ReportedRun]) -> ResultTable:
     """Features kept, effective, and required: the runs below each other in every layer."""
     rows = [
-        (
-            name, run.name, f"{row.features:,} of {row.width:,}", f"{row.effective_features:.1f}",
-            row.last_kept_over_floor, run.nodes_required[name],
-        )
+        (name, run.name if len(runs) > 1 else None, row, run.nodes_required[name])
         for name in _union(run.layers for run in runs)
         for run in runs
         if (row := run.summary.layers.get(name))
-    ]  # fmt: skip
-    return _measured_columns("Node layers", "layer", COLUMNS["layers"], rows, len(runs))
+    ]
+    return TABLES("report_layers", _named_once(rows))
 
 
 def section_table(runs: Sequence[ReportedRun]) -> ResultTable | None:
     """Edges, how many carry most, how many are required, and areas with intervals; None without edges."""
-    rows: list[Sequence[Cell]] = []
+    rows: list[tuple[object, ...]] = []
+    several = len(runs) > 1
     for name in _union(run.sections for run in runs):
         for run in runs:
             if section := run.sections.get(name):
-                summary, ablated = run.summary.sections[section.source], section.edges_required
+                summary = run.summary.sections[section.source]
                 error = summary.median_relative_error
-                rows.append((
-                    name, run.name, summary.edges, summary.edges_for_90_percent,
-                    "exact" if error is None else f"{error:.1%}",
-                    None if summary.changed_choices is None else f"{summary.changed_choices:.1%}",
-                    ablated.robust.count if ablated and ablated.robust else None,
-                    ablated.count if ablated else None,
-                    f"{ablated.value:.5g}" if ablated else None,
-                    area_with_interval(section.curve) if section.curve else None,
-                ))  # fmt: skip
-    rows += [
-        ("all at once", run.name, *[None] * 7, area_with_interval(run.record.curves.curves.whole))
-        for run in runs
-        if run.graph.edges and run.record.curves
-    ]
-    columns = COLUMNS["sections"]
-    return _measured_columns("Interactions Ê", "section", columns, rows, len(runs)) if rows else None
+                error_text = "exact" if error is None else f"{error:.1%}"
+                area = area_with_interval(section.curve) if section.curve else None
+                values = summary, error_text, section.edges_required, area
+                rows.append((name, run.name if several else None, *values))
+    for run in runs:
+        if run.graph.edges and run.record.curves:
+            area = area_with_interval(run.record.curves.curves.whole)
+            rows.append(("all at once", run.name if several else None, None, None, None, area))
+    return TABLES("report_sections", _named_once(rows)) if rows else None
 
 
-def _measured_columns(
-    title: str, first: str, columns: Mapping[str, str], rows: Sequence[Sequence[Cell]], runs: int
-) -> ResultTable:
-    """A table without columns in which nothing was measured, and without the run's where there is one run.
-
-    A name stands in the first of its rows only.
-    """
-    shown = [
-        (k, name)
-        for k, name in enumerate(columns, start=1)
-        if (runs > 1 if name == "run" else any(row[k] is not None for row in rows))
-    ]
-    cells = [
-        ("" if number and rows[number - 1][0] == row[0] else row[0], *(row[k] for k, _ in shown))
-        for number, row in enumerate(rows)
-    ]
-    note = " ".join(filter(None, (columns[name] for _, name in shown)))
-    return ResultTable.from_cells(title, (first, *(name for _, name in shown)), cells, note)
+def _named_once(rows: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """Rows whose name stands in the first of several alone."""
+    return [("" if k and rows[k - 1][0] == row[0] else row[0], *row[1:]) for k, row in enumerate(rows)]
 
 
 def module_table(runs: Sequence[ReportedRun]) -> ResultTable | None:
     """Modularity against chance; None where no run has modules."""
-    rows: list[Sequence[Cell]] = []
-    for run in runs:
-        if result := run.record.modules:
-            null, agreement = result.null, result.agreement_over_seeds
-            rows.append((
-                run.name, str(result.modules), f"{result.resolution:g}", f"{result.modularity:.4f}",
-                f"{null.mean:.4f} ± {null.deviation:.4f}" if null else None,
-                f"{null.z:.1f}" if null else None, None if agreement is None else f"{agreement:.3f}",
-            ))  # fmt: skip
-    head = ("run", "modules", "resolution", "modularity", "rewired graphs", "z", "agreement over seeds")
-    note = (
-        "Rewired graphs have the same degrees (mean ± standard deviation); z below 2 is chance. "
-        "Agreement: 1 is the same partition, 0 chance."
-    )
-    return ResultTable.from_cells("Modules", head, rows, note) if rows else None
+    rows = [(run.name, run.record.modules) for run in runs if run.record.modules]
+    return TABLES("report_modules", rows) if rows else None
 
 
 def control_table(run: ReportedRun) -> ResultTable | None:
@@ -173,17 +132,8 @@ def control_table(run: ReportedRun) -> ResultTable | None:
 
 def monosemantic_table(runs: Sequence[ReportedRun]) -> ResultTable | None:
     """Counts of features that are mostly one Fourier term; None where none were counted."""
-    rows = [
-        (f"{run.name}, {layer.name}", f"{counts.without_constant} of {counts.top}", str(counts.paper))
-        for run in runs
-        for layer in run.analysed_layers
-        if (counts := layer.monosemantic)
-    ]
-    if not rows:
-        return None
-    note = "The paper's way counts the constant among the first ten."
-    head = ("run, layer", "among the first", "the paper's way")
-    return ResultTable.from_cells("Features that are over 90 % one term", head, rows, note)
+    rows = [(run.name, layer) for run in runs for layer in run.analysed_layers if layer.monosemantic]
+    return TABLES("one_term", rows) if rows else None
 
 
 def _union(names: Iterable[Iterable[str]]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 from pydantic import ConfigDict, Field, ValidationError
 
 from interbasis.analysis.stored_results import Result, check_same_graph, load_result, save_result
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError, first_problem
 from interbasis.base.files import file_sha256, inside
 from interbasis.base.records import Record
 from interbasis.graph.store import load
@@ -67,11 +67,9 @@ def read_notes(value: object) -> Notes:
     try:
         return Notes.model_validate(value)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "notes"
         raise InterbasisError(
-            f"these are not notes on a graph: {place}: {first['msg'][0].lower()}{first['msg'][1:]}; "
-            "expected pinned, names and groups as the page writes them"
+            f"these are not notes on a graph: {first_problem(error)}; expected pinned, names and groups as "
+            "the page writes them"
         ) from error
 
 
@@ -86,10 +84,8 @@ class StaleNotesError(InterbasisError):
 def notes_version(run: Path) -> str:
     """The version of the notes that a run has now."""
     file = inside(run, f"{Notes.file}.json")
-    try:
+    with Explained(f"could not read {file}", OSError):
         return file_sha256(file) if file.is_file() else NO_NOTES
-    except OSError as error:
-        raise InterbasisError(f"could not read {file} ({error.strerror or error})") from error
 
 
 def save_notes(

@@ -22,8 +22,7 @@ from interbasis.base.records import Record
 from interbasis.dictionaries.graph import is_dictionary_graph
 from interbasis.graph.store import load
 from interbasis.show.html import HtmlPage, render
-from interbasis.show.viewer.matching import matches
-from interbasis.show.viewer.payload import run_payload, workspace_payload
+from interbasis.show.viewer.payload import matches, run_payload, workspace_payload
 from interbasis.show.viewer.schema import PageData
 
 STATIC = Path(__file__).parent / "static"

@@ -4,6 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from interbasis.analysis.differences.records import Difference
+from interbasis.analysis.feature_matching import layer_overlaps
 from interbasis.analysis.features.contexts import short
 from interbasis.analysis.features.records import Effects, Feature, MeanEffects, MeanPush
 from interbasis.analysis.run_record import RunRecord, read_results, read_run
@@ -70,7 +71,7 @@ def describe_opening_view(run: Workspace) -> None:
 def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun:
     """Everything the page shows of a run whose results have been read."""
     graph, summary = record.graph, summarise(record.graph)
-    ablation, curves = record.ablation, record.curves
+    precision = graph.provenance.precision
     return schema.PageRun(
         name="",
         digest="",
@@ -84,19 +85,14 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun
                 for name, value in graph.config.model_dump(mode="json").items()
             },
             model_fingerprint=graph.provenance.model_fingerprint,
-            precision=_precision(record),
+            precision=precision_sentence(
+                precision, record.folder is not None and is_unfinished(record.folder)
+            )
+            if precision is not None and precision.reached
+            else "",
         ),
-        ablation=ablation
-        and schema.PageAblation(
-            metric=ablation.metric,
-            tolerance=ablation.tolerance,
-            baseline=ablation.baseline,
-            data=ablation.data.fingerprint,
-        ),
-        curves=curves
-        and schema.PageCurves(
-            metric=curves.curves.metric, baseline=curves.curves.baseline, data=curves.data.fingerprint
-        ),
+        ablation=record.ablation and schema.PageAblation.model_validate(record.ablation),
+        curves=record.curves and schema.PageCurves.model_validate(record.curves),
         labelled=record.features is not None or record.labels is not None,
         examples=record.examples.kind if record.examples else record.labels and record.labels.kind,
         notes=None,
@@ -107,13 +103,6 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun
         outdated=record.outdated,
         unreadable=record.unreadable,
     )
-
-
-def _precision(record: RunRecord) -> str:
-    precision = record.graph.provenance.precision
-    if precision is None or not precision.reached:
-        return ""
-    return precision_sentence(precision, record.folder is not None and is_unfinished(record.folder))
 
 
 def is_folded(graph: InteractionGraph, k: int) -> bool:
@@ -195,14 +184,8 @@ def _difference(name: str, result: Difference) -> schema.PageDifference:
         name=name,
         second=result.second.name,
         findings=tuple(difference_findings(result)),
-        tables=tuple(
-            schema.PageTable(
-                title=table.title, columns=tuple(column.name for column in table.columns), rows=table.rows,
-                note=table.note,
-            )
-            for table in tables
-        ),
-    )  # fmt: skip
+        tables=tuple(map(schema.PageTable.model_validate, tables)),
+    )
 
 
 def page_trace(name: str, trace: Trace) -> schema.PageTrace:
@@ -228,3 +211,28 @@ def page_trace(name: str, trace: Trace) -> schema.PageTrace:
         checks=checks,
         settings=trace.settings.model_dump(mode="json"),
     )
+
+
+def matches(a: InteractionGraph, b: InteractionGraph) -> tuple[schema.PageMatch, ...]:
+    """For every layer of both graphs whose overlaps are known, each feature's best match."""
+    layers = {layer.name: layer for layer in b.layers}
+    matched = []
+    for layer in a.layers:
+        twin = layers.get(layer.name)
+        if twin is None or layer.width != twin.width:
+            continue
+        overlaps = layer_overlaps(a, b, layer, twin)
+        if overlaps is None:
+            continue
+        overlap = overlaps(None)
+        first, second = overlap.max(1), overlap.max(0)
+        matched.append(
+            schema.PageMatch(
+                layer=layer.name,
+                first=first.indices,
+                first_overlap=first.values,
+                second=second.indices,
+                second_overlap=second.values,
+            )
+        )
+    return tuple(matched)

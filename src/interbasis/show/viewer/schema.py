@@ -14,15 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasPath, BeforeValidator, ConfigDict, Field
 from torch import Tensor
 
-from interbasis.analysis.features.records import (
-    Box,
-    ClassStatistics,
-    EvidenceKind,
-    ExampleKind,
-    FeatureExamples,
-    Histogram,
-    PositionStatistics,
-)
+from interbasis.analysis.features import records
 from interbasis.analysis.traces.records import AttentionPaths, NodeGroup, TraceToken
 from interbasis.base.records import Basis, Measured, Metric, Record
 from interbasis.show.viewer.notes import Notes
@@ -83,7 +75,7 @@ class PageEffects(Record):
 class PageEvidence(PageRecord):
     """Explanation of a part of a feature."""
 
-    kind: EvidenceKind
+    kind: records.EvidenceKind
     text: str
     share: float
     low: bool
@@ -95,10 +87,10 @@ class PageFeature(Record):
 
     index: int
     label: str
-    histogram: Histogram
+    histogram: records.Histogram
     fourier: tuple[PageTerm, ...] | None
-    classes: ClassStatistics | None
-    positions: PositionStatistics | None
+    classes: records.ClassStatistics | None
+    positions: records.PositionStatistics | None
     effects: PageEffects | None
     """Along the path that no core bends."""
     mean_effects: PageEffects | None
@@ -136,7 +128,7 @@ class PageLayer(Record):
     modules: tuple[int, ...] | None
     """The module of every feature; −1 for a feature in none."""
     features: tuple[PageFeature, ...]
-    examples: tuple[FeatureExamples, ...]
+    examples: tuple[records.FeatureExamples, ...]
 
 
 class PageTrial(PageRecord):
@@ -202,18 +194,21 @@ class PageSection(PageRecord):
     curve: PageCurve | None
 
 
-class PageCurves(Record):
+class PageCurves(PageRecord):
     """Conditions that the curves were measured under."""
 
-    metric: Metric
-    baseline: float
-    data: str
+    metric: Metric = _at("curves", "metric")
+    baseline: float = _at("curves", "baseline")
+    data: str = _at("data", "fingerprint")
     """Fingerprint of the data."""
 
 
-class PageAblation(PageCurves):
+class PageAblation(PageRecord):
     """Conditions that the edges required were measured under."""
 
+    metric: Metric
+    baseline: float
+    data: str = _at("data", "fingerprint")
     tolerance: float
 
 
@@ -251,7 +246,7 @@ class PageTraceNode(PageRecord):
     whole: bool = False
     """Whether it is a token as a whole, which the sums behind the basis left out."""
     position: int
-    field: Box | None = None
+    field: records.Box | None = None
     """The part of the picture that it depends on."""
     activation: float = 0.0
     influence: float
@@ -318,11 +313,11 @@ class PageTrace(Record):
     settings: dict[str, str | int | float]
 
 
-class PageTable(Record):
+class PageTable(PageRecord):
     """A table as text; the first column names the rows."""
 
     title: str
-    columns: tuple[str, ...]
+    columns: tuple[str, ...] = _at("names")
     rows: tuple[tuple[str, ...], ...]
     note: str
 
@@ -356,7 +351,7 @@ class PageRun(Record):
     curves: PageCurves | None
     labelled: bool
     """Whether features were looked at."""
-    examples: ExampleKind | None
+    examples: records.ExampleKind | None
     notes: Notes | None
     notes_version: str
     """The version of the notes, which the page names when it saves others in their place."""

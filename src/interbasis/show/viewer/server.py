@@ -26,7 +26,7 @@ from pathlib import Path
 from threading import Lock
 
 from interbasis.analysis.stages.trace import TraceResult
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.show.html import render
 from interbasis.show.viewer.notes import StaleNotesError, save_notes
 from interbasis.show.viewer.page import read_files, runs_html
@@ -55,12 +55,12 @@ class ViewerServer(ThreadingHTTPServer):
         self._page: tuple[object, bytes] | None = None
         self._lock = Lock()
         self.page()  # a run that cannot be shown is refused before anything is served
-        try:
+        problem, remedy = (
+            f"could not listen on port {port} of 127.0.0.1",
+            "leave out --port to use a free one",
+        )
+        with Explained(problem, OSError, OverflowError, remedy=remedy):
             super().__init__(("127.0.0.1", port), _PageHandler)
-        except (OSError, OverflowError) as error:
-            raise InterbasisError(
-                f"could not listen on port {port} of 127.0.0.1 ({error}); leave out --port to use a free one"
-            ) from error
 
     @property
     def url(self) -> str:
