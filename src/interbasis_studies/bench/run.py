@@ -15,6 +15,7 @@ from interbasis.compute.checkpoints import Checkpoints, State, environment, vers
 from interbasis_studies.bench.measures import (
     Ratios,
     autograd_ratios,
+    dictionary_ratios,
     error_ratios,
     phase_ratios,
     rotary_ratios,
@@ -54,6 +55,7 @@ def run(folder: Path, *, quick: bool, scaling: bool, progress: Progress = silent
     for name, shape in shapes.items():
         ratios(f"phases {name}", partial(phase_ratios, name, shape, 3 if quick else 1))
         ratios(f"autograd {name}", partial(autograd_ratios, name, shape, repeat))
+        ratios(f"dictionaries {name}", partial(dictionary_ratios, name, shape, repeat))
         if not quick:
             ratios(f"error {name}", partial(error_ratios, name, shape))
     tokens = 512 if quick else ROTARY_TOKENS
