@@ -61,12 +61,9 @@ def test_a_build_on_another_device_is_the_same(name: str, settings: dict[str, An
 
 def test_a_graph_between_dictionaries_on_another_device_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a basis of LIB between, through an MLP and attention, with and without float64 there."""
-    network, data = interbasis.from_hf(random_model("gpt2")), tokens(4, 5)
-    given: dict[str, Any] = {
-        "mlp_in.0": dictionary(12, 40, "topk", 1),
-        "ln1.1": dictionary(12, 30, "relu", 2),
-    }
-    given |= {"ln2.1": "lib"}
+    network, data = interbasis.from_hf(random_model("gpt2")), tokens(40, 5)
+    given: dict[str, Any] = {"ln1.0": dictionary(12, 40, "topk", 1), "mlp_in.0": "lib"}
+    given |= {"ln1.1": dictionary(12, 30, "relu", 2)}
     options: dict[str, Any] = {"dictionaries": given, "edge_positions": 3, "dtype": "float32"}
     wanted: Any = interbasis.build(network, data, **options).graph
     for without in (set(), {DEVICE.type}):
