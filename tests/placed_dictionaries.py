@@ -6,9 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import interbasis
 from cases import seeded
 from interbasis.dictionaries.dictionary import Dictionary
 from interbasis.dictionaries.layers import DictionaryLayer
+from interbasis.dictionaries.lib_bases import LibBasis
 from interbasis.network.network import Network, Section
 from interbasis.numerics.integration import Rule
 
@@ -32,7 +34,14 @@ def dictionary(width: int, features: int, kind: str, seed: int, **more: Any) -> 
 
 
 def placed(network: Network, place: str, kind: str, seed: int, features: int = 40) -> DictionaryLayer:
-    """A dictionary of as many coordinates as the place has."""
+    """A dictionary of as many coordinates as the place has; LIB's basis at "lib LAYER"."""
+    if place.startswith("lib "):
+        generator = torch.Generator().manual_seed(seed)
+        tokens = torch.randint(0, 23, (8, 7), generator=generator)
+        layers = interbasis.build(network, tokens, norm_limit=0, edge_method=None, progress=False).layers
+        place = place.split()[1]
+        basis = LibBasis.from_layer(layers[network.layers.index(place)])
+        return DictionaryLayer.from_network(network, place, basis)
     if place.startswith("transcoder "):
         place, width = place.split()[1], network.nodes[0].width - 1
         generator = seeded(seed + 50)

@@ -19,6 +19,7 @@ from interbasis.models.residual import Residual
 from interbasis.models.residual import network as residual_network
 from interbasis.network.network import Network
 from other_device import DEVICE, NoFloat64Error, OtherDevice, StrayTensorError
+from placed_dictionaries import dictionary
 from tiny_models import random_model, tokens
 
 
@@ -56,6 +57,26 @@ def test_a_build_on_another_device_is_the_same(name: str, settings: dict[str, An
         other = tensors_of(found)[key]
         assert other.device.type == "cpu"
         assert torch.allclose(tensor, other, rtol=1e-9, atol=1e-9 * tensor.abs().max().item()), key
+
+
+def test_a_graph_between_dictionaries_on_another_device_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a basis of LIB between, through an MLP and attention, with and without float64 there."""
+    network, data = interbasis.from_hf(random_model("gpt2")), tokens(40, 5)
+    given: dict[str, Any] = {"ln1.0": dictionary(12, 40, "topk", 1), "mlp_in.0": "lib"}
+    given |= {"ln1.1": dictionary(12, 30, "relu", 2)}
+    options: dict[str, Any] = {"dictionaries": given, "edge_positions": 3, "dtype": "float32"}
+    wanted: Any = interbasis.build(network, data, **options).graph
+    for without in (set(), {DEVICE.type}):
+        monkeypatch.setattr(devices, "WITHOUT_FLOAT64", without)
+        with OtherDevice(float64=not without) as mode:
+            found: Any = interbasis.build(network, data, device=str(DEVICE), **options).graph
+        assert mode.operations > 100
+        for a, b in zip(wanted.edges, found.edges, strict=True):
+            assert b.rms.device.type == "cpu"
+            assert a.rms.sum().item() == pytest.approx(b.rms.sum().item(), rel=1e-3)
+            assert torch.allclose(
+                a.remainders, b.remainders, rtol=1e-3, atol=1e-4 * a.remainders.max().item()
+            )
 
 
 @pytest.mark.parametrize("name", ["mlp", "gpt2", "convolution"])

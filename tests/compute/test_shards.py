@@ -1,10 +1,8 @@
 """Shards merged in any order have the bits of one process, and whatever is wrong with them is named."""
 
-import random
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from torch import Tensor
 import interbasis
 from cases import CASES
 from command_line import Cli, Ended
+from compute.in_shards import in_shards
 from graphs import assert_same_graph
 from interbasis import InterbasisError
 from interbasis.base.version import VERSION
@@ -39,23 +38,6 @@ SETTINGS: dict[str, Any] = {
 SHARDS = {"relu": 7, "modadd": 3, "modadd-2-blocks": 3, "gpt2": 7, "llama": 1}
 
 pytestmark = pytest.mark.usefixtures("one_thread", "in_blocks")
-
-
-def in_shards(
-    folder: Path, count: int, build: Callable[..., Any]
-) -> tuple[interbasis.InteractionGraph, list[tuple[str, ...]]]:
-    """build(team=…) in rounds of shards, computed and merged in random order; the graph and its rounds."""
-    order, taken = random.Random(0), []
-    while True:
-        for rank in order.sample(range(count), count):
-            with pytest.raises(RoundFinishedError) as end:
-                build(team=ShardJob(folder, rank, count))
-        taken.append(end.value.passes)
-        files = order.sample(shard_files([folder]), count)
-        try:
-            return build(team=ShardMerge(folder, files)), taken
-        except RoundFinishedError:
-            continue
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -126,6 +126,39 @@ def test_lib_bases_between_dictionaries_are_those_of_a_build(tmp_path: Path) -> 
         interbasis.build(network, TOKENS, dictionaries={"mlp_out.0": "lib", "ln1.1": "lib"}, progress=False)
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "between"),
+    [
+        ("ln1.0", "ln1.1", ["ln1_out.0", "attn_in.0", "ln2.0", "ln2_out.0", "mlp_in.0"]),
+        ("attn_out.0", "mlp_out.0", ["ln2.0", "ln2_out.0", "mlp_in.0"]),
+        ("transcoder mlp_in.0", "mlp_in.1", ["ln1.1", "ln1_out.1", "attn_in.1", "ln2.1", "ln2_out.1"]),
+    ],
+)
+def test_layers_between_dictionaries_have_bases_where_that_is_asked_for(
+    source: str, target: str, between: list[str], tmp_path: Path
+) -> None:
+    """They are those that are named one by one, and are stored; other layers are no part of the graph."""
+    network = network_of("gpt2")
+    given = {
+        layer.name: layer.dictionary for layer in (placed(network, p, "topk", 1) for p in (source, target))
+    }
+    options: Any = {"norm_limit": 0, "progress": False}
+    run: Any = interbasis.build(
+        network, TOKENS, dictionaries=given, only_dictionaries=False, resume=tmp_path, **options
+    )
+    assert run.graph.places == [next(iter(given)), *between, target]
+    named: Any = {**given, **dict.fromkeys(between, "lib")}
+    same: Any = interbasis.build(network, TOKENS, dictionaries=named, **options)
+    for name, tensor in run.graph._tensors().items():
+        assert torch.equal(tensor, same.graph._tensors()[name])
+    run.save(tmp_path)
+    again: Any = interbasis.open_run(tmp_path, network, TOKENS, dictionaries=given)
+    assert again.graph.header.config.only_dictionaries is False
+    assert [layer.name for layer in again.layers] == run.graph.places
+    with pytest.raises(InterbasisError, match="no use without dictionaries"):
+        interbasis.build(network, TOKENS, only_dictionaries=False, progress=False)
+
+
 def test_sampled_positions_estimate_the_sums_with_their_error() -> None:
     """Over 60 seeds the mean of Σ A² is the exact one, and the stated error the spread."""
     network = network_of("gpt2")

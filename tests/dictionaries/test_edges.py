@@ -35,6 +35,10 @@ PLACES = [
     ("llama", "ln1.0", "ln1.1"),
     ("mistral", "ln1.0", "ln1.1"),
     ("qwen3", "ln1.0", "ln1.1"),
+    ("gpt2", "ln1.0", "lib attn_in.0"),
+    ("gpt2", "lib attn_in.0", "lib ln2.0"),
+    ("gpt2", "attn_out.0", "lib ln2.0"),
+    ("llama", "lib mlp_in.0", "ln1.1"),
 ]
 
 
@@ -93,15 +97,23 @@ def test_products_in_advance_give_the_same(model: str, source: str, target: str,
     assert (total - u).abs().max() <= 1e-8 * u.abs().max()
 
 
-@pytest.mark.parametrize("model", ["gpt2", "llama", "mistral"])
-def test_a_block_is_complete(model: str) -> None:
-    """Features, error, what is carried and the constant add up to the pre-activation across a block."""
+@pytest.mark.parametrize(
+    ("model", "source", "target"),
+    [
+        *((model, "ln1.0", "ln1.1") for model in ("gpt2", "llama", "mistral")),
+        ("gpt2", "ln1.0", "lib ln2.0"),
+        ("llama", "lib attn_in.0", "lib mlp_in.0"),
+        ("llama", "lib attn_in.0", "ln1.1"),
+    ],
+)
+def test_attributions_are_complete(model: str, source: str, target: str) -> None:
+    """Features, error, what is carried and the constant add up to the pre-activation."""
     network = interbasis.from_hf(random_model(model)).to(torch.float64)
-    a, b = placed(network, "ln1.0", "topk", 1), placed(network, "ln1.1", "jumprelu", 2)
+    a, b = placed(network, source, "topk", 1), placed(network, target, "jumprelu", 2)
     chain = Chain(network.sections[a.index : b.index], rule("exact", 48))
     before = network.activations_at(a.index, TOKENS)
     activations = chain.activations(before)
-    z, out = a.encode(before), b.encode(activations[-1])
+    out, z = b.encode(activations[-1]), a.encode(before)
     sample = [f[1] for f in activations]
     positions = torch.arange(7)
     pushed = chain.push(sample, a.split(z, before, before)[1])

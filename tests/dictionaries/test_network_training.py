@@ -42,7 +42,7 @@ def same(a: dict[str, Dictionary], b: dict[str, Dictionary]) -> bool:
 
 def test_activations_in_a_file_are_those_of_the_network(case: Case, tmp_path: Path) -> None:
     place = StreamPlace.from_network(case.network, "mlp_in.0")
-    stored = store_activations(case.network, place, Batches(case.inputs), tmp_path / "x")
+    stored = store_activations(case.network, [place], Batches(case.inputs), tmp_path / "x")
     expected = case.network.activations_at(place.index, case.inputs)[..., place.columns].flatten(0, 1)
     torch.testing.assert_close(stored.rows, expected.float())
     covariance = torch.cov(expected.T, correction=0)
@@ -56,7 +56,7 @@ def test_an_interrupted_file_is_cut_where_its_checkpoint_is(
     monkeypatch.setattr("interbasis.dictionaries.streams.chunk_size", lambda *_: 10)
     place = StreamPlace.from_network(case.network, "mlp_in.0")
     batches = Batches(case.inputs)
-    whole = store_activations(case.network, place, batches, tmp_path / "whole")
+    whole = store_activations(case.network, [place], batches, tmp_path / "whole")
 
     def stop(done: int) -> None:
         if done == 30:
@@ -67,10 +67,10 @@ def test_an_interrupted_file_is_cut_where_its_checkpoint_is(
 
     file = tmp_path / "x"
     with pytest.raises(KeyboardInterrupt):
-        store_activations(case.network, place, batches, file, checkpoint=checkpoint(), progress=stop)
+        store_activations(case.network, [place], batches, file, checkpoint=checkpoint(), progress=stop)
     file.write_bytes(file.read_bytes() + b"cut in the middle")
     assert checkpoint().done == 30
-    again = store_activations(case.network, place, batches, file, checkpoint=checkpoint())
+    again = store_activations(case.network, [place], batches, file, checkpoint=checkpoint())
     assert torch.equal(again.rows, whole.rows)
     assert torch.equal(again.covariance, whole.covariance)
 
@@ -105,13 +105,16 @@ def test_metrics_give_different_dictionaries(case: Case) -> None:
     assert not same(trained["raw"], trained["lib"])
 
 
-@pytest.mark.parametrize("metric", ["lib", "fisher"])
+PAIR: dict[str, Any] = SETTINGS | {"layers": "mlp_in.0,unembed", "jacobian_penalty": 0.5}
+
+
+@pytest.mark.parametrize("changed", [{"metric": "lib"}, {"metric": "fisher"}, PAIR | {"metric": "both"}])
 def test_training_that_is_interrupted_anywhere_ends_with_the_same_bits(
-    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: str
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
 ) -> None:
     monkeypatch.setenv("INTERBASIS_SAVE_EVERY", "0")
     monkeypatch.setattr("interbasis.dictionaries.streams.chunk_size", lambda *_: 20)
-    settings = DictionarySettings(metric=metric, metric_samples=30, **SETTINGS)
+    settings = DictionarySettings(**(SETTINGS | {"metric_samples": 30} | changed))
     whole, record = train_dictionaries(case.network, case.inputs, settings)
     calls = 0
 
@@ -128,12 +131,30 @@ def test_training_that_is_interrupted_anywhere_ends_with_the_same_bits(
             again = train_dictionaries(case.network, case.inputs, settings, tmp_path / "d", progress=stop)
         except KeyboardInterrupt:
             kills += 1
-            limit += 3
+            limit += 2
             continue
         break
     assert kills > 5
     assert same(again[0], whole)
     assert again[1].layers == record.layers
+
+
+def test_a_penalty_trains_two_layers_on_the_same_tokens(case: Case, tmp_path: Path) -> None:
+    """A small weight is nearly two trainings, a large one gives sparser Jacobians; attention is refused."""
+    train = interbasis.dictionaries.train
+    apart = train(case.network, case.inputs, **(SETTINGS | {"layers": PAIR["layers"]}))
+    almost = train(case.network, case.inputs, **(PAIR | {"jacobian_penalty": 1e-12}))
+    for layer, dictionary in apart.items():
+        torch.testing.assert_close(dictionary.encoder, almost[layer].encoder, rtol=1e-3, atol=1e-4)
+    together = train(case.network, case.inputs, out=tmp_path, **PAIR)
+    assert not same(together, almost)
+    record = read_training(tmp_path)
+    assert record is not None
+    assert record.settings.jacobian_penalty == 0.5
+    assert all(0 < layer.loss < 1 for layer in record.layers.values())
+    for changed in ({"layers": "attn_in.0,mlp_in.0"}, {"layers": "mlp_in.0"}, {"kind": "batchtopk"}):
+        with pytest.raises(InterbasisError, match="a penalty on Jacobians requires"):
+            train(case.network, case.inputs, **(PAIR | changed))
 
 
 KILLED = """

@@ -37,6 +37,7 @@ class OutputOptions(Resources):
 
 TOPICS: dict[str, tuple[str, ...]] = {
     "Sampling, which --error and --time decide": SAMPLING,
+    "Dictionaries": ("dictionary", "only_dictionaries"),
     "Bases": (
         "rotate_last", "threshold", "relative_threshold", "isolate", "isolate_largest", "skip_positions",
         "norm_limit",
@@ -98,6 +99,7 @@ def build(
     The same run again, bit for bit: interbasis build --config runs/lib --out runs/again
     """
     from interbasis.compute.shards import read_shard_number
+    from interbasis.run.dictionary_run import check_request
     from interbasis.run.named_build import build_by_name
     from interbasis.run.request import requested
     from interbasis.run.shards import compute as compute_shard
@@ -105,14 +107,15 @@ def build(
 
     settings = chosen_settings(model, options)
     request = requested(settings, output.config, trusted=trust, same_data=True)
-    if request.dictionary:
-        _build_between(request, output, as_json)
-        return
+    check_request(request)
     if output.shard is not None:
         if output.memory is not None or output.device is not None:
             raise InterbasisError("--shard cannot be combined with --memory or --device; leave these out")
         shard = read_shard_number(output.shard)
         common.show(compute_shard(request, output.out, shard), as_json, shard_lines, output.out)
+        return
+    if request.dictionary:
+        _build_between(request, output, as_json)
         return
     run = build_by_name(request, output.out, overwrite=output.overwrite, resources=output)
     said = {"too_few_data": ""}  # as a warning, by the build
@@ -125,12 +128,5 @@ def _build_between(request: BuildRequest, output: OutputOptions, as_json: bool) 
     from interbasis.run.dictionary_run import build_dictionaries_by_name
     from interbasis.show.dictionaries.tables import graph_tables
 
-    if output.shard is not None:
-        raise InterbasisError("a graph between dictionaries is not built in shards; leave out --shard")
-    if request.error is not None or request.time is not None:
-        raise InterbasisError(
-            "--dictionary cannot be combined with --error or --time; leave these out, or name settings for "
-            "sampling (--edge-group)"
-        )
     run = build_dictionaries_by_name(request, output.out, overwrite=output.overwrite, resources=output)
     common.show(run.graph.header, as_json, graph_tables, output.out)

@@ -28,11 +28,16 @@ def merge(
     """
     from interbasis.analysis.summary import summarise
     from interbasis.compute.shards import RoundMerged
+    from interbasis.run.dictionary_run import DictionaryRun
     from interbasis.run.shards import merge as merge_shards
+    from interbasis.show.dictionaries.tables import graph_tables
     from interbasis.show.result_tables import merge_lines, summary_tables
 
     result = merge_shards(shards, out, trust=trust)
     if isinstance(result, RoundMerged):
         common.show(result, as_json, lambda merged: merge_lines(merged, out), out)
+        return
+    if isinstance(result, DictionaryRun):
+        common.show(result.graph.header, as_json, graph_tables, out)
         return
     common.show(summarise(result.graph), as_json, lambda summary: summary_tables(summary, str(out)), out)

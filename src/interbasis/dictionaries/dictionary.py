@@ -62,10 +62,15 @@ class Dictionary:
         """Whether it stands for an output other than its input."""
         return bool(self.output_hook) and self.output_hook != self.hook
 
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Its tensors, by name."""
+        names = ("encoder", "encoder_bias", "decoder", "decoder_bias", "threshold", "skip")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
     def to(self, *args: torch.dtype | torch.device | str) -> "Dictionary":
         """Return the dictionary in another dtype or on another device."""
-        fields = ("encoder", "encoder_bias", "decoder", "decoder_bias", "threshold", "skip")
-        moved = {name: value.to(*args) for name in fields if (value := getattr(self, name)) is not None}
+        moved = {name: getattr(self, name).to(*args) for name in self.tensors}
         return replace(self, **moved)
 
     def preactivations(self, x: Tensor) -> Tensor:  # [..., d_in] -> [..., features]

@@ -19,7 +19,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from interbasis.base.devices import double
+from interbasis.base.devices import double, near_sums, sums_device
 from interbasis.compute.executor import Chunk, SumsPass
 from interbasis.dictionaries.chain import Chain, is_positionwise
 from interbasis.dictionaries.edges import SectionInDictionaries
@@ -34,6 +34,10 @@ MAX_ATTRIBUTIONS = 2**23
 """Attributions from all positions that are held at once."""
 MAX_VECTOR_ELEMENTS = 2**26
 """Numbers that the vectors of some tokens may hold at once."""
+EDGES = "edges"
+"""Name of the pass over the data."""
+SUMS, SUM_OF_SAMPLED = ("squares", "signed", "together"), "variances"
+"""Sums of every pair of features, and the one that sampled positions add."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,11 @@ class DictionaryEdgeSettings:
     """Output positions sampled per sample; None is all of them."""
     seed: int = 0
     counted: CountedTokens = ALL_TOKENS
+
+    @property
+    def sums(self) -> tuple[str, ...]:
+        """Sums of every pair of features."""
+        return SUMS if self.positions is None else (*SUMS, SUM_OF_SAMPLED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,14 +79,44 @@ class LayerTokens:
         return cls(before, f, layer.encode(before), counts)
 
 
+@dataclass(frozen=True)
+class EdgePart:
+    """Target features of a pair of neighbouring dictionaries whose edges are summed in one pass."""
+
+    pair: int
+    rows: slice
+
+
 class DictionaryEdgesPass(SumsPass):
-    """Sums of all pairs of neighbouring dictionaries, and of every dictionary's activations."""
+    """Sums of pairs of neighbouring dictionaries, and of every dictionary's activations.
 
-    name = phase = file = "edges"
+    Args:
+        network: The network.
+        layers: The dictionaries, in the network's order.
+        settings: Settings.
+        parts: Pairs of neighbours, or parts of them, that are summed; default: all.
+        number: Number of this pass, from 0, and of how many.
+    """
 
-    def __init__(self, network: Network, layers: Sequence[DictionaryLayer], settings: DictionaryEdgeSettings):
+    def __init__(
+        self,
+        network: Network,
+        layers: Sequence[DictionaryLayer],
+        settings: DictionaryEdgeSettings,
+        parts: Sequence[EdgePart] | None = None,
+        number: tuple[int, int] = (0, 1),
+    ):
         self.network, self.layers, self.settings = network, layers, settings
         self.pairs = [PairOfDictionaries(network, a, b, settings) for a, b in pairwise(layers)]
+        if parts is None:
+            parts = [EdgePart(k, slice(0, b.features)) for k, b in enumerate(layers[1:])]
+        self.parts, self.is_first = parts, number[0] == 0
+        self.name = self.phase = self.file = EDGES
+        if number[1] > 1:  # another limit divides otherwise
+            first, last = parts[0], parts[-1]
+            rows = f"{first.pair}.{first.rows.start}-{last.pair}.{last.rows.stop}"
+            self.name = self.file = f"{EDGES}-{rows}"
+            self.phase = f"{EDGES}, part {number[0] + 1} of {number[1]}"
 
     @torch.no_grad()
     def update(self, state: dict[str, Tensor], chunk: Chunk) -> None:
@@ -89,10 +128,12 @@ class DictionaryEdgesPass(SumsPass):
             LayerTokens.from_activations(self.network, layer, activations, self.settings.counted)
             for layer in self.layers
         ]
-        for k, (layer, here) in enumerate(zip(self.layers, tokens, strict=True)):
-            _add_activations(state, f"{k}.", layer, here)
-        for k, pair in enumerate(self.pairs):
-            totals = EdgeTotals(state, f"{k}.", pair.size, self.settings.positions is not None)
+        if self.is_first:
+            for k, (layer, here) in enumerate(zip(self.layers, tokens, strict=True)):
+                _add_activations(state, f"{k}.", layer, here)
+        for part in self.parts:
+            k, pair = part.pair, self.pairs[part.pair]
+            totals = EdgeTotals(state, pair, part)
             totals.count += int(tokens[k + 1].counts.sum())
             for block in pair.attributions(chunk.first, tokens[k], tokens[k + 1], activations):
                 totals.add(block)
@@ -112,11 +153,11 @@ def _add_activations(sums: dict[str, Tensor], prefix: str, layer: DictionaryLaye
         here.active.indices[here.counts].flatten(),
         double(here.active.values[here.counts]).flatten(),
     )
-    real = here.active.real[here.counts].flatten().double()
-    for name, amount in (("active", real.double()), ("sum", values), ("square", values.square())):
-        total = _entry(sums, prefix + name, (layer.features,))
-        total.index_add_(0, indices, amount)
-    _entry(sums, prefix + "tokens", ()).add_(int(here.counts.sum()))
+    real = double(here.active.real[here.counts].flatten())
+    for name, amount in (("active", real), ("sum", values), ("square", values.square())):
+        total = _entry(sums, prefix + name, (layer.features,), indices.device)
+        total.index_add_(0, near_sums(indices), amount)
+    _entry(sums, prefix + "tokens", (), indices.device).add_(int(here.counts.sum()))
 
 
 class PairOfDictionaries:
@@ -130,18 +171,30 @@ class PairOfDictionaries:
         settings: DictionaryEdgeSettings,
     ):
         self.source, self.target, self.settings = source, target, settings
-        sections = (*network.sections[source.source_index : target.index], *target.through)
-        self.chain = Chain(sections, settings.rule)
+        self.sections = (*network.sections[source.source_index : target.index], *target.through)
+        self.chain = Chain(self.sections, settings.rule)
         self.size = (target.features, source.features + len(REMAINDERS))
 
     @cached_property
     def _products(self) -> SectionInDictionaries | None:
         """Products in advance, for a single section that does not mix positions."""
-        if len(self.chain.sections) != 1 or not is_positionwise(self.chain.sections[0]):
+        if not self._has_products:
             return None
         return SectionInDictionaries.from_layers(
-            self.source, self.target, self.chain.sections[0], self.settings.rule
+            self.source, self.target, self.sections[0], self.settings.rule
         )
+
+    @property
+    def _has_products(self) -> bool:
+        return len(self.sections) == 1 and is_positionwise(self.sections[0])
+
+    @property
+    def product_elements(self) -> int:
+        """Numbers that are computed in advance."""
+        if not self._has_products:
+            return 0
+        (rows, width), shapes = self.size, self.sections[0].shapes
+        return rows * (width + shapes.write[1] + shapes.skip[1]) + width * shapes.read[0]
 
     def attributions(
         self,
@@ -263,42 +316,46 @@ def _at(active: ActiveFeatures, where: Tensor | slice | int | tuple[Tensor, ...]
     return ActiveFeatures(active.indices[where], active.values[where], active.real[where])
 
 
-def _entry(sums: dict[str, Tensor], name: str, size: tuple[int, ...]) -> Tensor:
+def _entry(sums: dict[str, Tensor], name: str, size: tuple[int, ...], device: torch.device) -> Tensor:
     if name not in sums:
-        sums[name] = torch.zeros(size, dtype=torch.float64)
+        sums[name] = torch.zeros(size, dtype=torch.float64, device=sums_device(device))
     return sums[name]
 
 
 class EdgeTotals:
-    """The sums of one pair of dictionaries, [K_out, K_in + 3] each, in a state of `DictionaryEdgesPass`."""
+    """The sums of some target features of one pair, [rows, K_in + 3] each, in a state of the pass."""
 
-    def __init__(self, sums: dict[str, Tensor], prefix: str, size: tuple[int, int], sampled: bool):
-        names = ("squares", "signed", "together", *(["variances"] if sampled else []))
-        self.totals = {name: _entry(sums, f"edges.{prefix}{name}", size) for name in names}
-        self.count = _entry(sums, f"edges.{prefix}tokens", ())
-        self.first_remainder = size[1] - len(REMAINDERS)
+    def __init__(self, sums: dict[str, Tensor], pair: "PairOfDictionaries", part: EdgePart):
+        rows, width, prefix = part.rows, pair.size[1], f"edges.{part.pair}."
+        size, device = (rows.stop - rows.start, width), pair.source.dictionary.encoder.device
+        self.totals = {name: _entry(sums, prefix + name, size, device) for name in pair.settings.sums}
+        self.count = _entry(sums, prefix + "tokens", (), device)
+        self.rows, self.first_remainder = rows, width - len(REMAINDERS)
 
     def add(self, block: AttributionBlock) -> None:
-        """Add the attributions of some tokens."""
+        """Add the attributions of some tokens to those target features that are summed."""
         if not len(block.values):
             return
+        indices = block.out.indices - self.rows.start
+        is_summed = (indices >= 0) & (block.out.indices < self.rows.stop)
+        out = ActiveFeatures(indices, block.out.values, block.out.real & is_summed)
         remainders = self.first_remainder + torch.arange(len(REMAINDERS), device=block.columns.device)
         if block.columns.ndim == 1:
-            self._add_table(block, torch.cat([block.columns, remainders]))
+            self._add_table(block, out, torch.cat([block.columns, remainders]))
             return
-        out, columns = block.out, torch.cat([block.columns, remainders.expand(len(block.columns), -1)], dim=1)
+        columns = torch.cat([block.columns, remainders.expand(len(block.columns), -1)], dim=1)
         both = (out.real[..., None] & block.seen[:, None]).flatten()
         width = self.first_remainder + len(REMAINDERS)
         places = (out.indices[..., None] * width + columns[:, None]).flatten()[both]
         values = double(block.values.flatten()[both])
         for name, total in self.totals.items():
-            total.view(-1).index_add_(0, places, _amount(name, values, block.weight))
+            total.view(-1).index_add_(0, near_sums(places), _amount(name, values, block.weight))
 
-    def _add_table(self, block: AttributionBlock, columns: Tensor) -> None:
+    def _add_table(self, block: AttributionBlock, out: ActiveFeatures, columns: Tensor) -> None:
         """Add tokens that all have the same source features."""
-        out, table = block.out, double(block.values)
-        targets, place = out.indices[out.real].unique(return_inverse=True)
-        rows, mask = table[out.real], block.seen[:, None].expand_as(table)[out.real]
+        targets, place = map(near_sums, out.indices[out.real].unique(return_inverse=True))
+        rows, columns = double(block.values[out.real]), near_sums(columns)
+        mask = near_sums(block.seen[:, None].expand_as(block.values)[out.real])
         for name, total in self.totals.items():
             amount = block.weight * mask.double() if name == "together" else _amount(name, rows, block.weight)
             sums = amount.new_zeros(len(targets), len(columns)).index_add_(0, place, amount)

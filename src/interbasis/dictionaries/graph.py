@@ -20,17 +20,13 @@ from interbasis.base.files import file_sha256, inside, remove, write_atomically,
 from interbasis.base.json_text import parse_json
 from interbasis.base.records import Dtype, Measured, Method, Record
 from interbasis.base.tensor_file import Entry, write_tensors
-from interbasis.dictionaries.layers import REMAINDERS
 from interbasis.dictionaries.lib_bases import LIB, LibBasis
+from interbasis.graph.costs import Cost
 from interbasis.graph.interaction_graph import Provenance
 from interbasis.graph.settings import BuildConfig
 from interbasis.graph.store import DICTIONARY_GRAPH, TensorFile, clear_unfinished, sign_names
 
 FORMAT: Literal["interbasis-dictionary-graph"] = "interbasis-dictionary-graph"
-MAX_STORED_EDGES = 2**22
-"""Edges that are stored of one pair of dictionaries at most."""
-STORED_SHARE = 0.999
-"""Share of Σ Ê² at which no further edges are stored."""
 
 
 class DictionaryReference(Record):
@@ -78,6 +74,9 @@ class DictionaryBuildConfig(Record):
     """Tokens whose norm exceeds this many times the median of their layer are left out; 0 leaves none out."""
     seed: int = Field(0, ge=0, lt=2**63)
     dtype: Dtype = "float32"
+    only_dictionaries: bool = True
+    """Pass through node layers without a dictionary; else those between the first and the last dictionary
+    have LIB's basis."""
 
     @property
     def lib_settings(self) -> BuildConfig:
@@ -86,6 +85,43 @@ class DictionaryBuildConfig(Record):
             edge_method=None, jacobian_queries=self.edge_positions, skip_positions=self.skip_positions,
             norm_limit=self.norm_limit, seed=self.seed, dtype=self.dtype,
         )  # fmt: skip
+
+
+class DictionaryPlan(Record):
+    """What a graph between dictionaries takes, on this machine."""
+
+    model: str
+    samples: int
+    positions: int
+    """Positions of a sample."""
+    processes: int
+    """Devices that share the sums over the data."""
+    survey: Cost
+    bases: Cost
+    """LIB's bases; 0 where there are none."""
+    edges: Cost
+    """Sums over the data."""
+    fixed: Cost
+    """What is computed once for the edges, and the choice of those that are stored."""
+    forward: Cost
+    """All data through the network."""
+    memory: int
+    """Bytes that a process holds without a limit on memory."""
+    disk: int
+    """Bytes of the run at most."""
+    unfinished: int
+    """Bytes of sums that a build keeps on disk until it ends, to be resumed."""
+    trial: Cost
+
+    @property
+    def seconds(self) -> Cost:
+        """Of the whole build by one process."""
+        return self.survey + self.bases + self.edges + self.fixed
+
+    @property
+    def wall(self) -> float:
+        """Seconds of wall time by all processes; of the bases, too, which takes the sums as shared."""
+        return self.survey.wall + self.fixed.wall + (self.bases.wall + self.edges.wall) / self.processes
 
 
 class DictionaryGraphHeader(Record):
@@ -143,44 +179,6 @@ class SparseEdges:
 
     FIELDS = ("source", "target", "rms", "rms_active", "mean", "frequency", "error", "remainders",
               "unstored_mean")  # fmt: skip
-
-    @classmethod
-    def from_sums(cls, sums: dict[str, Tensor]) -> "tuple[SparseEdges, dict[str, float | int]]":
-        """Choose the strongest edges of sums [K_out, K_in + 3], and say what they leave out."""
-        tokens = sums["tokens"].item()
-        count = max(tokens, 1.0)
-        features = sums["squares"][:, : -len(REMAINDERS)]
-        flat = features.flatten()
-        nonzero = int((flat > 0).sum())
-        strongest = flat.topk(min(nonzero, MAX_STORED_EDGES))
-        total, everything = flat.sum().item(), sums["squares"].sum().item()
-        covered = strongest.values.cumsum(0)
-        stored = min(nonzero, int((covered < STORED_SHARE * total).sum()) + 1) if nonzero else 0
-        places = strongest.indices[:stored]
-        width = features.shape[1]
-        source, target = places % width, places // width
-
-        def at(name: str) -> Tensor:
-            return sums[name][target, source]
-
-        rms = (at("squares") / count).sqrt()
-        error = None
-        if "variances" in sums:
-            error = (at("variances").sqrt() / count / (2 * rms)).float()
-        unstored = sums["signed"][:, : -len(REMAINDERS)].sum(1).index_add_(0, target, -at("signed"))
-        edges = cls(
-            source.int(), target.int(), rms.float(),
-            (at("squares") / at("together")).sqrt().float(), (at("signed") / count).float(),
-            (at("together") / count).float(), error,
-            (sums["squares"][:, -len(REMAINDERS) :] / count).sqrt().float(), (unstored / count).float(),
-        )  # fmt: skip
-        return edges, {
-            "tokens": round(tokens),
-            "nonzero": nonzero,
-            "stored": stored,
-            "stored_share": covered[stored - 1].item() / total if stored else 1.0,
-            "feature_share": total / everything if everything else 0.0,
-        }
 
     def into(self, feature: int) -> Tensor:  # [e]
         """Places of the edges into a feature of the target, the strongest first."""

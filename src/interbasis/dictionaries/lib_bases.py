@@ -31,6 +31,11 @@ class LibBasis(Dictionary):
         return cls._from_matrices(C[1:, 1:], C[1:, 0], inverse[1:, 1:].T, inverse[1:, 0])
 
     @classmethod
+    def identity(cls, width: int) -> "LibBasis":
+        """The coordinates themselves as features, for a trial."""
+        return cls._from_matrices(torch.eye(width), torch.zeros(width), torch.eye(width), torch.zeros(width))
+
+    @classmethod
     def _from_matrices(cls, encoder: Tensor, bias: Tensor, decoder: Tensor, mean: Tensor) -> "LibBasis":
         always = torch.full_like(bias, -math.inf)
         return cls(encoder, bias, decoder, mean, threshold=always, name=LIB)

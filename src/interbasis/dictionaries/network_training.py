@@ -32,11 +32,12 @@ from interbasis.compute.team import ALONE, Team, team_checkpoints
 from interbasis.data.batches import Batches, Data
 from interbasis.dictionaries.dictionary import Dictionary
 from interbasis.dictionaries.fisher import FisherPass, fisher_grams
+from interbasis.dictionaries.jacobian_penalty import PointwiseMap
 from interbasis.dictionaries.metrics import basis_gram, metric_matrix
 from interbasis.dictionaries.sae_lens import save
 from interbasis.dictionaries.settings import DictionarySettings, LayerTraining, MetricKind, TrainingRecord
 from interbasis.dictionaries.streams import StreamPlace, store_activations
-from interbasis.dictionaries.training import fit
+from interbasis.dictionaries.training import LayerEnd, fit, fit_pair
 from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig
 from interbasis.lib.build import build, with_network_defaults
 from interbasis.lib.build_data import BuildData
@@ -64,6 +65,7 @@ def train(
     kind: str = "topk",
     metric: MetricKind = "raw",
     metric_samples: int = 200,
+    jacobian_penalty: float | None = None,
     norm_limit: float | None = None,
     steps: int = 3000,
     batch: int = 2048,
@@ -85,6 +87,8 @@ def train(
         kind: "topk", the largest pre-activations of every token, or "batchtopk", of every batch.
         metric: Metric of the error: "raw" (the usual squares), "lib", "root", "both", "gib" or "fisher".
         metric_samples: Samples that the metric is averaged over, the first of the data.
+        jacobian_penalty: Weight of the mean |∂z′/∂z| of active features, for two neighbouring layers around
+            an MLP, so that edges become sparse, too; default: none.
         norm_limit: Leave out tokens whose norm exceeds this many times the median of their layer; 0 leaves
             none out. Default: 3 for language models, else 0.
         steps: Steps of training.
@@ -105,7 +109,8 @@ def train(
     """
     settings = DictionarySettings.validated(
         layers=layers, features=features, active=active, kind=kind, metric=metric,
-        metric_samples=metric_samples, norm_limit=norm_limit, steps=steps, batch=batch, rate=rate, seed=seed,
+        metric_samples=metric_samples, jacobian_penalty=jacobian_penalty, norm_limit=norm_limit, steps=steps,
+        batch=batch, rate=rate, seed=seed,
     )  # fmt: skip
     folder = None if out is None else Path(out)
     return train_dictionaries(network, data, settings, folder, model=model, progress=progress, team=team)[0]
@@ -126,6 +131,8 @@ def train_dictionaries(
     places = [StreamPlace.from_network(network, layer) for layer in settings.layers]
     if len({place.index for place in places}) < len(places):
         raise InterbasisError(f"expected every node layer once, received {', '.join(settings.layers)}")
+    if settings.jacobian_penalty is not None:
+        places = _pair(network, settings, places)
     batches = Batches(data, predicts_next=network.predicts_next)
     if batches.shuffled:
         raise InterbasisError(
@@ -145,7 +152,7 @@ def train_dictionaries(
         executor = Executor(computing, team, checkpoints, advance, blocks=most_blocks(computing))
         work = _Work(executor, batches, settings, places)
         work.prepare()
-        tensors, values = team.share(TASK, len(places), work.train)
+        tensors, values = team.share(TASK, len(work.together), work.train)
         dictionaries = {
             place.layer: _from_state(tensors, place.layer, values[place.layer]["active"]) for place in places
         }
@@ -171,6 +178,18 @@ def _unfinished(
         yield team_checkpoints(folder, TASK, decisive, team)
 
 
+def _pair(network: Network, settings: DictionarySettings, places: list[StreamPlace]) -> list[StreamPlace]:
+    """The two layers that are trained with a penalty on their Jacobian, in the network's order."""
+    if len(places) != 2 or settings.kind != "topk":
+        raise InterbasisError(
+            "a penalty on Jacobians requires kind topk and two neighbouring layers around an MLP, received "
+            f"{settings.kind} and {', '.join(settings.layers)}"
+        )
+    places = sorted(places, key=lambda place: place.index)
+    PointwiseMap.from_network(network, *places)  # refused before any work
+    return places
+
+
 @dataclass(eq=False)
 class _Work:
     """Trains dictionaries of layers one after the other."""
@@ -182,6 +201,13 @@ class _Work:
     counted: CountedTokens = ALL_TOKENS
     grams: dict[str, Tensor] = field(default_factory=dict)
     """G or F of every layer, as the metric requires it."""
+
+    @property
+    def together(self) -> list[list[StreamPlace]]:
+        """Layers whose dictionaries are trained together."""
+        if self.settings.jacobian_penalty is not None:
+            return [list(self.places)]
+        return [[place] for place in self.places]
 
     def prepare(self) -> None:
         """Find the tokens that count, and the metric; all processes do it together."""
@@ -213,43 +239,70 @@ class _Work:
         """Dictionaries of the layers of these numbers, as tensors and values by layer."""
         tensors: dict[str, Tensor] = {}
         values: dict[str, object] = {}
-        for place in (self.places[number] for number in numbers):
-            stored = self.executor.checkpoints.within(place.layer)
+        for places in (self.together[number] for number in numbers):
+            name = "+".join(place.layer for place in places)
+            stored = self.executor.checkpoints.within(name)
             trained, ended = self.executor.checkpoints.remember(
-                f"trained.{place.layer}", partial(self._train_layer, place, stored)
+                f"trained.{name}", partial(self._train_layers, name, places, stored)
             )
             stored.forget()
-            tensors |= {f"{place.layer}/{name}": tensor for name, tensor in trained.items()}
-            values[place.layer] = ended
+            tensors |= trained
+            values |= ended
         return tensors, values
 
-    def _train_layer(self, place: StreamPlace, stored: Checkpoints) -> State:
-        settings, layer, progress = self.settings, place.layer, self.executor.progress
-        ended: dict[str, float] = {}
+    def _train_layers(self, name: str, places: Sequence[StreamPlace], stored: Checkpoints) -> State:
+        settings, progress = self.settings, self.executor.progress
+        ends: list[LayerEnd] = [(0.0, 0)] * len(places)
 
-        def advance(step: int, loss: float, dead: int) -> None:
-            ended.update(loss=loss, dead=dead)
-            progress(f"{layer}: training", step, settings.steps)
+        def advance(step: int, reached: Sequence[LayerEnd], penalty: float | None = None) -> None:
+            ends[:] = reached
+            progress(f"{name}: training", step, settings.steps)
             if step % max(1, settings.steps // REPORTS) == 0 or step == settings.steps:
+                loss = ", ".join(f"{loss:.4f}" for loss, _ in reached)
+                end = "" if penalty is None else f", mean |J| {penalty:.2e}"
                 logger.info(
-                    f"{layer}: step {step:,} of {settings.steps:,}, loss {loss:.4f}, {dead:,} dead features"
+                    f"{name}: step {step:,} of {settings.steps:,}, loss {loss}, "
+                    f"{sum(dead for _, dead in reached):,} dead features{end}"
                 )
 
         with _activation_file(stored) as file:
             x = store_activations(
-                self.executor.network, place, self.batches, file,
+                self.executor.network, places, self.batches, file,
                 counted=self.counted,
                 checkpoint=stored.checkpoint("activations", len(self.batches)),
-                progress=lambda done: progress(f"{layer}: activations", done, len(self.batches)),
+                progress=lambda done: progress(f"{name}: activations", done, len(self.batches)),
             )  # fmt: skip
-            gram = self.grams.get(layer, torch.eye(place.width, dtype=torch.float64))
-            dictionary = fit(
-                x.rows, metric_matrix(settings.metric, gram, x.covariance), settings,
-                stored.checkpoint("steps", settings.steps), advance,
-            )  # fmt: skip
-        return _to_state(dictionary), {
-            "active": dictionary.active, "end": ended | {"tokens": len(x.rows)}
-        }  # fmt: skip
+            rows = x.rows.split([place.width for place in places], 1)
+            metrics = [self._metric(place, x.covariance, places) for place in places]
+            steps = stored.checkpoint("steps", settings.steps)
+            if settings.jacobian_penalty is None:
+                dictionaries = [
+                    fit(
+                        rows[0], metrics[0], settings, steps,
+                        lambda step, loss, dead: advance(step, [(loss, dead)]),
+                    )
+                ]  # fmt: skip
+            else:
+                section = PointwiseMap.from_network(self.executor.network, *places)
+                pair = fit_pair(
+                    (rows[0], rows[1]), (metrics[0], metrics[1]), section, settings,
+                    settings.jacobian_penalty, progress=advance, checkpoint=steps,
+                )  # fmt: skip
+                dictionaries = list(pair)
+        tensors: dict[str, Tensor] = {}
+        values: dict[str, object] = {}
+        for place, dictionary, (loss, dead) in zip(places, dictionaries, ends, strict=True):
+            end = {"loss": loss, "dead": dead, "tokens": len(x.rows)}
+            tensors |= {f"{place.layer}/{key}": tensor for key, tensor in _to_state(dictionary).items()}
+            values[place.layer] = {"active": dictionary.active, "end": end}
+        return tensors, values
+
+    def _metric(self, place: StreamPlace, covariance: Tensor, places: Sequence[StreamPlace]) -> Tensor:
+        """H of a layer; its covariance is a block of that of all layers that are trained together."""
+        first = sum(other.width for other in places[: places.index(place)])
+        columns = slice(first, first + place.width)
+        gram = self.grams.get(place.layer, torch.eye(place.width, dtype=torch.float64))
+        return metric_matrix(self.settings.metric, gram, covariance[columns, columns])
 
 
 @contextmanager

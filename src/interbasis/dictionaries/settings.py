@@ -38,6 +38,9 @@ class DictionarySettings(TrainSettings):
     """Metric of the error: raw (the usual squares), lib, root, both (raw + lib), gib or fisher."""
     metric_samples: int = Field(200, ge=1)
     """Samples that the metric is averaged over, the first of the data."""
+    jacobian_penalty: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """Weight of the mean |∂z′/∂z| of active features, for two neighbouring layers around an MLP: edges
+    become sparse, too; default: none."""
     norm_limit: float | None = Field(None, ge=0, allow_inf_nan=False)
     """Leave out tokens whose norm exceeds this many times the median of their layer; 0 leaves none out;
     default: 3 for language models, else 0."""

@@ -6,7 +6,7 @@ and written again.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,7 +60,7 @@ class StreamPlace:
 
 @dataclass(frozen=True, eq=False)
 class StreamActivations:
-    """Activations of a stream at the tokens that count."""
+    """Activations of streams, side by side, at the tokens that count in all of them."""
 
     rows: Tensor  # x [tokens, d], float32, a view of a file
     covariance: Tensor  # Σ [d, d], float64
@@ -69,7 +69,7 @@ class StreamActivations:
 @torch.no_grad()
 def store_activations(
     network: Network,
-    place: StreamPlace,
+    places: Sequence[StreamPlace],
     batches: Batches,
     file: Path,
     *,
@@ -77,11 +77,11 @@ def store_activations(
     checkpoint: Checkpoint | None = None,
     progress: Callable[[int], None] = lambda samples: None,
 ) -> StreamActivations:
-    """Write the activations of a stream to a file, and sum up their covariance.
+    """Write the activations of one or more streams to a file, and sum up their covariance.
 
     Args:
         network: The network.
-        place: The stream.
+        places: The streams, which have the same positions.
         batches: Inputs.
         file: File to write to, or to go on with.
         counted: Tokens that are written.
@@ -95,7 +95,7 @@ def store_activations(
         InterbasisError: No token counts.
     """
     checkpoint = checkpoint or Checkpoint()
-    width, node = place.width, network.nodes[place.index]
+    width = sum(place.width for place in places)
     sums = checkpoint.tensors or {
         "tokens": torch.zeros((), dtype=torch.float64),
         "sum": torch.zeros(width, dtype=torch.float64),
@@ -111,8 +111,14 @@ def store_activations(
             return sums, {}
 
         for first, inputs in batches.chunks(chunk_size(network, batches), checkpoint.done):
-            f = network.activations_at(place.index, inputs.to(network.device))
-            x = f[..., place.columns][counted.at(place.index, node, f)].float().cpu()
+            inputs = inputs.to(network.device)
+            fs = [network.activations_at(place.index, inputs) for place in places]
+            counts = [
+                counted.at(place.index, network.nodes[place.index], f)
+                for place, f in zip(places, fs, strict=True)
+            ]
+            streams = [f[..., place.columns] for place, f in zip(places, fs, strict=True)]
+            x = torch.cat(streams, -1)[torch.stack(counts).all(0)].float().cpu()
             out.write(x.contiguous().numpy().data)
             wide = x.double()
             for name, more in (("sum", wide.sum(0)), ("squares", wide.T @ wide)):
@@ -122,7 +128,7 @@ def store_activations(
             progress(first + len(inputs) - batches.offset)
     tokens = int(sums["tokens"])
     if not tokens:
-        raise InterbasisError(f"no token of {batches.name} counts at {place.layer!r}; use norm_limit=0")
+        raise InterbasisError(f"no token of {batches.name} counts at {places[0].layer!r}; use norm_limit=0")
     mean = sums["sum"] / tokens
     rows = np.memmap(file, np.float32, "c", shape=(tokens, width))
     return StreamActivations(torch.from_numpy(rows), sums["squares"] / tokens - torch.outer(mean, mean))

@@ -11,7 +11,7 @@ mean.
 Samples are drawn by the number of the step, so training that was interrupted goes on bit for bit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,6 +31,8 @@ DEAD_WEIGHT = 1 / 32
 """Weight of the loss that revives dead features."""
 DECAY_SHARE = 0.3
 """Share of the steps, at the end, over which the learning rate falls to 0."""
+LayerEnd = tuple[float, int]
+"""Error and number of dead features of a dictionary."""
 
 
 @dataclass
@@ -98,7 +100,19 @@ def fit(
     Raises:
         InterbasisError: There are fewer tokens than features, or more features active than there are.
     """
-    tokens = len(activations)
+    check_size(len(activations), settings)
+    coordinates = _Coordinates.from_activations(activations, metric)
+    trainer = _Trainer(activations, coordinates, settings, checkpoint or Checkpoint())
+    trainer.run(progress)
+    return trainer.dictionary()
+
+
+def check_size(tokens: int, settings: TrainSettings) -> None:
+    """Check that there are enough features and tokens.
+
+    Raises:
+        InterbasisError: There are fewer tokens than features, or more features active than there are.
+    """
     if settings.active > settings.features:
         raise InterbasisError(
             f"expected at most {settings.features} active features, received {settings.active}"
@@ -107,10 +121,6 @@ def fit(
         raise InterbasisError(
             f"{settings.features} features require at least as many tokens, received {tokens}; use more data"
         )
-    coordinates = _Coordinates.from_activations(activations, metric)
-    trainer = _Trainer(activations, coordinates, settings, checkpoint or Checkpoint())
-    trainer.run(progress)
-    return trainer.dictionary()
 
 
 def fit_pair(
@@ -119,7 +129,9 @@ def fit_pair(
     section: PointwiseMap,
     settings: TrainSettings,
     weight: float,
-    progress: Callable[[int, float, float], None] = lambda step, loss, penalty: None,
+    *,
+    progress: Callable[[int, Sequence[LayerEnd], float], None] = lambda step, ends, penalty: None,
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[Dictionary, Dictionary]:
     """Train dictionaries of two neighbouring layers whose Jacobian is sparse (Farnik et al. 2025).
 
@@ -129,27 +141,33 @@ def fit_pair(
         section: The MLP between the streams.
         settings: Size and course of both trainings.
         weight: Weight of the mean |J_ij| beside the sum of both errors.
-        progress: Called with the step, the sum of the errors and the penalty.
+        progress: Called with the step, the error and dead features of both, and the penalty.
+        checkpoint: Where unfinished work is stored.
 
     Returns:
-        Both dictionaries. Unfinished work is not stored.
+        Both dictionaries.
 
     Raises:
-        InterbasisError: The tokens are not the same, or features are not counted per token.
+        InterbasisError: The tokens are not the same, or too few, or features are not counted per token.
     """
+    checkpoint = checkpoint or Checkpoint()
     if len(activations[0]) != len(activations[1]) or settings.kind != "topk":
         raise InterbasisError(
             "a penalty on Jacobians requires topk and the same tokens at both layers, received "
             f"{settings.kind}, {len(activations[0])} and {len(activations[1])} tokens"
         )
-    source, target = (
-        _Trainer(x, _Coordinates.from_activations(x, metric), settings, Checkpoint())
-        for x, metric in zip(activations, metrics, strict=True)
-    )
+    check_size(len(activations[0]), settings)
+    trainers = source, target = [
+        _Trainer(x, _Coordinates.from_activations(x, metric), settings, _part(checkpoint, k))
+        for k, (x, metric) in enumerate(zip(activations, metrics, strict=True))
+    ]
     at, to = source.coordinates, target.coordinates
     between = section.to(torch.float64)
     between = between.in_coordinates(at.scale * at.inverse, at.mean, to.root / to.scale).to(torch.float32)
-    for step in range(settings.steps):
+    if checkpoint.done:
+        ends = [(trainer.loss, trainer.dead) for trainer in trainers]
+        progress(checkpoint.done, ends, checkpoint.values["penalty"])
+    for step in range(checkpoint.done, settings.steps):
         first, second = source.begin(step), target.begin(step)  # the same tokens: drawn by seed and step
         p = jacobian_penalty(
             between, first.z, source.parameters.decoder, source.parameters.bias, second.z,
@@ -160,10 +178,25 @@ def fit_pair(
         more = encoder, encoder_bias, p.decoder, p.bias + bias
         first.gradients = [g + weight * m for g, m in zip(first.gradients, more, strict=True)]
         second.gradients[0] = second.gradients[0] + weight * p.encoder
-        source.finish(first, step)
-        target.finish(second, step)
-        progress(step + 1, first.loss + second.loss, p.value.item())
+        ends = [source.finish(first, step), target.finish(second, step)]
+        penalty = p.value.item()
+        checkpoint.save(step + 1, lambda: _joined(trainers, penalty))  # noqa: B023
+        progress(step + 1, ends, penalty)
     return source.dictionary(), target.dictionary()
+
+
+def _part(checkpoint: Checkpoint, number: int) -> Checkpoint:
+    """The unfinished training of one dictionary out of those that `_joined` has put together."""
+    part, start = Checkpoint(), f"{number}/"
+    part.done, part.values = checkpoint.done, checkpoint.values.get(str(number), {})
+    part.tensors = {n.removeprefix(start): t for n, t in checkpoint.tensors.items() if n.startswith(start)}
+    return part
+
+
+def _joined(trainers: "Sequence[_Trainer]", penalty: float) -> State:
+    states = [trainer.state() for trainer in trainers]
+    tensors = {f"{k}/{name}": t for k, (part, _) in enumerate(states) for name, t in part.items()}
+    return tensors, {str(k): values for k, (_, values) in enumerate(states)} | {"penalty": penalty}
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,7 +255,7 @@ class _Trainer:
             progress(done, self.loss, self.dead)
         for step in range(done, steps):
             self.loss, self.dead = self._step(step)
-            self.checkpoint.save(step + 1, self._state)
+            self.checkpoint.save(step + 1, self.state)
             progress(step + 1, self.loss, self.dead)
 
     def _step(self, step: int) -> tuple[float, int]:
@@ -249,6 +282,7 @@ class _Trainer:
         self._adam(work.gradients, step)
         self.idle += 1
         self.idle[work.z.features] = 0
+        self.loss, self.dead = work.loss, work.dead
         return work.loss, work.dead
 
     def _batch(self, step: int) -> Tensor:  # [B, d]
@@ -277,7 +311,8 @@ class _Trainer:
         D = self.parameters.decoder
         D.div_(D.norm(dim=1, keepdim=True).clamp_min(1e-12))
 
-    def _state(self) -> State:
+    def state(self) -> State:
+        """Everything that the steps that follow depend on."""
         tensors = {f"parameter.{k}": t for k, t in enumerate(self.parameters.tensors())}
         tensors |= {f"moment.{k}": moment for k, moment in enumerate(self.moments)}
         values = {"loss": self.loss, "dead": self.dead}

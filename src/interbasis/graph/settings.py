@@ -281,7 +281,10 @@ class BuildRequest(BuildConfig, BuildTarget):
     """Comma-separated neighbouring node layers, or their names in TransformerLens; default: all."""
     dictionary: tuple[str, ...] = ()
     """LAYER=PATH: a sparse dictionary of a node layer, attn_out.N or mlp_out.N, or LAYER=lib for LIB's basis;
-    give several. The graph is then between their features; other layers are passed through."""
+    give several. The graph is then between their features."""
+    only_dictionaries: bool = True
+    """Pass through node layers without a dictionary; --no-only-dictionaries gives those between the first
+    and the last dictionary LIB's basis."""
     threads: int | None = Field(None, ge=1, le=MAX_THREADS)
     """Threads to compute with; the same number gives the same bits. Default: PyTorch's choice."""
 

@@ -76,7 +76,7 @@ def run_pilot(network: Network, data: BuildData, config: BuildConfig, tokens: in
     positions = network.prefix(batches.first().to(network.device)).shape[1]
     count = min(len(batches), max(MIN_SAMPLES, min(MAX_SAMPLES, tokens // positions)) + 1)
     drawn = Batches(batches.drawn(count, config.seed).between(0, count))
-    with _timed() as surveying:
+    with timed() as surveying:
         counted = survey(drawn, config.skip_positions, config.norm_limit or 0.0, Executor(network)).counted
     activations, forward = _run(network, drawn)
     longest = max(f.shape[1] for f in activations)
@@ -134,7 +134,7 @@ def _all_sections(kinds: Sequence[Sequence[Scheme]], forward: Cost) -> list[Sche
 @torch.no_grad()
 def _run(network: Network, data: Batches) -> tuple[list[Tensor], Cost]:
     """Activations at every node layer but the last, and the time that they took."""
-    with _timed() as taken:
+    with timed() as taken:
         f = network.prefix(data.between(0, len(data)).to(network.device))
         activations = []
         for section in network.sections:
@@ -283,7 +283,7 @@ class _SectionPilot:
         data = self._data.head(count)
         edges = EdgesPass(self._executor.network, self._layers, data, chosen)
         _ = edges.sections  # in their bases, before the clock starts
-        with _timed() as taken:
+        with timed() as taken:
             sums = self._executor.run(edges, data)
         errors = []
         for share in (0.0, 1.0):
@@ -326,7 +326,7 @@ UNSAMPLED: dict[str, object] = {
 
 
 @contextmanager
-def _timed() -> Iterator[Callable[[], Cost]]:
+def timed() -> Iterator[Callable[[], Cost]]:
     """Measure the time inside; the function gives it afterwards."""
     start = _now()
     taken: list[Cost] = []

@@ -26,6 +26,7 @@ def build(
     time: float | str | None = None,
     exact: bool = False,
     dictionaries: Mapping[str, Dictionary | str | Path] | None = None,
+    only_dictionaries: bool = True,
     basis: Basis = "lib",
     jacobian_data: Data | None = None,
     edge_data: Data | None = None,
@@ -75,7 +76,9 @@ def build(
         dictionaries: Sparse dictionaries or their files, by place: a node layer (`ln1.3`, or TransformerLens'
             name), the output of attention or an MLP (`attn_out.3`, `mlp_out.3`), for a transcoder the node
             layer that it reads; "lib" for LIB's basis of a node layer. The graph is then between their
-            features, other layers are passed through, and a `DictionaryRun` is returned.
+            features, and a `DictionaryRun` is returned.
+        only_dictionaries: Pass through node layers without a dictionary; False gives those between the first
+            and the last dictionary LIB's basis.
         basis: "lib", "gib", "jib", "pca", "neuron" or "random".
         jacobian_data: Data over which Jacobians are averaged; default: ``data``.
         edge_data: Data over which edges are averaged; default: ``data``.
@@ -135,12 +138,17 @@ def build(
     network = network.named(model_name, class_names, feature_names)
     folder = None if resume is None else Path(resume)
     execution = Execution(resources, folder, restart, progress, team, model, target=target)
+    if dictionaries is None and not only_dictionaries:
+        raise InterbasisError("only_dictionaries=False is of no use without dictionaries; leave it out")
     if dictionaries is not None:
         if error is not None or time is not None:
             raise InterbasisError(
                 "a graph between dictionaries is not built to an error or a time; leave out error and time"
             )
-        between = execute_between(network, Batches(data, "data"), dictionaries, config, execution)
+        between = execute_between(
+            network, Batches(data, "data"), dictionaries, config, execution,
+            only_dictionaries=only_dictionaries,
+        )  # fmt: skip
         given = {place: entry for place, entry in dictionaries.items() if isinstance(entry, Dictionary)}
         return DictionaryRun(  # type: ignore[return-value]
             graph=between, given_network=network, train_data=data, test_data=test_data,

@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-import torch
-
 from interbasis.analysis.dictionaries.ablation import (
     DictionaryAblateRequest,
     DictionaryAblation,
@@ -25,27 +23,33 @@ from interbasis.analysis.stages.steer import SteerRequest, SteerResult
 from interbasis.analysis.stored_results import load_named
 from interbasis.base.errors import InterbasisError
 from interbasis.base.files import check_writable, make_folder
+from interbasis.base.memory import release_memory, return_freed_memory
 from interbasis.base.progress import Progress, progress_bar
 from interbasis.base.records import Metric
 from interbasis.compute.checkpoints import NO_CHECKPOINTS, environment
-from interbasis.compute.executor import BLOCKS, Executor
+from interbasis.compute.executor import Executor, most_blocks
 from interbasis.compute.locks import building
-from interbasis.compute.team import Resources, team_checkpoints, torchrun_team
+from interbasis.compute.shards import RoundFinishedError, Shards
+from interbasis.compute.team import ALONE, Resources, team_checkpoints, torchrun_team
 from interbasis.data.batches import Batches, Data
-from interbasis.dictionaries.build import build_graph
+from interbasis.dictionaries.build import GraphDictionaries, build_graph
 from interbasis.dictionaries.dictionary import Dictionary
 from interbasis.dictionaries.graph import (
     DictionaryBuildConfig,
     DictionaryGraph,
+    DictionaryPlan,
     is_dictionary_graph,
     load_graph,
     load_identified_graph,
 )
+from interbasis.dictionaries.plan import plan_graph
+from interbasis.graph.costs import PlanRequest
 from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig, BuildRequest
 from interbasis.graph.store import check_is_free
+from interbasis.lib.build_data import BuildData
 from interbasis.network.network import Network
-from interbasis.run.execution import Execution
-from interbasis.run.named_build import prepare
+from interbasis.run.execution import Execution, computing_network, shared_settings
+from interbasis.run.named_build import Prepared, prepare
 
 if TYPE_CHECKING:
     from interbasis.show.html import HtmlPage
@@ -75,7 +79,9 @@ def parse_dictionaries(named: Iterable[str]) -> dict[str, str]:
     return result
 
 
-def dictionary_settings(network: Network, config: BuildConfig) -> DictionaryBuildConfig:
+def dictionary_settings(
+    network: Network, config: BuildConfig, *, only_dictionaries: bool = True
+) -> DictionaryBuildConfig:
     """Settings of a graph between dictionaries, from those of any build.
 
     Raises:
@@ -94,7 +100,7 @@ def dictionary_settings(network: Network, config: BuildConfig) -> DictionaryBuil
         edge_method=config.edge_method, edge_points=config.edge_points,
         edge_positions=config.edge_positions, skip_positions=config.skip_positions,
         norm_limit=limit if config.norm_limit is None else config.norm_limit, seed=config.seed,
-        dtype=config.dtype or network.build_dtype,
+        dtype=config.dtype or network.build_dtype, only_dictionaries=only_dictionaries,
     )  # fmt: skip
 
 
@@ -104,37 +110,68 @@ def execute_between(
     dictionaries: Mapping[str, Dictionary | str | Path],
     config: BuildConfig,
     execution: Execution,
+    *,
+    only_dictionaries: bool = True,
 ) -> DictionaryGraph:
-    """Build the graph between dictionaries; a build that was interrupted resumes, and is saved.
+    """Build the graph between dictionaries; a build that was interrupted resumes.
 
     Raises:
         InterbasisError: A setting has no use here, or a dictionary does not fit the network.
+        RoundFinishedError: One shard of the build is computed.
     """
     resources, team, folder = execution.resources, execution.team, execution.folder
-    if resources.memory is not None or resources.device is not None:
-        raise InterbasisError(
-            "a graph between dictionaries cannot be built with a limit on memory or on another device; "
-            "leave out memory and device"
+    settings = dictionary_settings(network, config, only_dictionaries=only_dictionaries)
+    if resources.memory is not None:
+        return_freed_memory()
+        release_memory()
+    computing, chosen = _opened(network, dictionaries, settings, resources.device)
+    checkpoints, decisive = NO_CHECKPOINTS, None
+    executor = Executor(computing, team, blocks=most_blocks(network))
+    if folder is not None or isinstance(team, Shards):
+        decisive = settings.model_dump() | BuildData(batches, batches, batches).fingerprints(executor)
+        decisive |= {"model": network.fingerprint(), "dictionaries": chosen.digests, **environment()}
+        decisive |= {"memory": resources.memory}
+    if isinstance(team, Shards):
+        assert decisive is not None
+        team.begin(
+            shared_settings(decisive), "" if execution.request is None else execution.request.to_json()
         )
-    settings = dictionary_settings(network, config)
-    checkpoints = NO_CHECKPOINTS
-    with building(folder, team=team):
-        if folder is not None:
-            fingerprints = team.once("fingerprints", lambda: ({}, {"data": batches.fingerprint()}))[1]
-            given = {
-                place: entry.digest if isinstance(entry, Dictionary) else str(entry)
-                for place, entry in dictionaries.items()
-            }
-            decisive = settings.model_dump() | fingerprints | environment()
-            decisive |= {"model": network.fingerprint(), "dictionaries": given}
+    with building(folder, team=team, group=team.group):
+        if decisive is not None:
             checkpoints = team_checkpoints(folder, "build", decisive, team, restart=execution.restart)
         with progress_bar(execution.progress) as advance:
-            executor = Executor(
-                network.to(getattr(torch, settings.dtype)), team, checkpoints, advance, blocks=BLOCKS
-            )
-            graph = build_graph(network, batches, dictionaries, settings, executor)
+            executor = replace(executor, checkpoints=checkpoints, progress=advance)
+            try:
+                graph = build_graph(network, batches, chosen, settings, executor, resources.bytes)
+            except RoundFinishedError:
+                checkpoints.finish()
+                raise
     provenance = graph.provenance.model_copy(update=execution.names)
     return replace(graph, header=graph.header.model_copy(update={"provenance": provenance}))
+
+
+def _opened(
+    network: Network,
+    dictionaries: Mapping[str, Dictionary | str | Path],
+    settings: DictionaryBuildConfig,
+    device: str | None,
+) -> tuple[Network, GraphDictionaries]:
+    """The network as it computes, and the dictionaries at their places in it."""
+    network = computing_network(network, BuildConfig(dtype=settings.dtype), device)
+    only = settings.only_dictionaries
+    return network, GraphDictionaries.from_named(network, dictionaries, only_dictionaries=only)
+
+
+def plan_by_name(
+    prepared: Prepared, request: PlanRequest | None = None, device: str | None = None
+) -> DictionaryPlan:
+    """Plan the graph between dictionaries that a request names, from a short trial."""
+    asked = prepared.request
+    settings = dictionary_settings(
+        prepared.network, asked.settings, only_dictionaries=asked.only_dictionaries
+    )
+    network, chosen = _opened(prepared.network, parse_dictionaries(asked.dictionary), settings, device)
+    return plan_graph(asked.model, network, prepared.data.data, chosen, settings, request)
 
 
 def build_dictionaries_by_name(
@@ -151,7 +188,7 @@ def build_dictionaries_by_name(
         request: Model, data, dictionaries and settings by name.
         folder: Where the run is saved; unfinished work in it is resumed.
         overwrite: Replace a graph that is there.
-        resources: Limits, which are refused.
+        resources: Limit on memory, and the device.
         progress: Show progress: True, False, a function, or None: bars on a terminal, else lines.
 
     Returns:
@@ -161,10 +198,7 @@ def build_dictionaries_by_name(
         InterbasisError: A setting has no use here, the folder holds something else, or a dictionary does not
             fit the model.
     """
-    unused = [name for name in ("jacobian_data", "edge_data", "layers") if getattr(request, name) is not None]
-    if unused:
-        raise InterbasisError(f"a graph between dictionaries has no use for {unused[0]}; leave it out")
-    parse_dictionaries(request.dictionary)
+    check_request(request)
     team = torchrun_team()
     if is_dictionary_graph(folder):
         if not overwrite:
@@ -177,15 +211,49 @@ def build_dictionaries_by_name(
         resources or Resources(), folder, overwrite, progress if team.is_first else False, team,
         prepared.request.model, prepared.request,
     )  # fmt: skip
-    named = parse_dictionaries(prepared.request.dictionary)
     with building(folder, team=team):
-        graph = execute_between(prepared.network, prepared.data.data, named, request.settings, execution)
-        run = DictionaryRun(
-            graph=graph, given_network=prepared.network, given_model=prepared.model, team=team,
-            progress=progress, built_here=True,
-        )  # fmt: skip
+        run = execute_by_name(prepared, execution)
         run.save(folder)
     return run
+
+
+def check_request(request: BuildRequest) -> None:
+    """Check what a request by name says of dictionaries.
+
+    Raises:
+        InterbasisError: A setting has no use for a graph between dictionaries, or is of no use without them.
+    """
+    if not request.dictionary:
+        if not request.only_dictionaries:
+            raise InterbasisError("--no-only-dictionaries is of no use without --dictionary; leave it out")
+        return
+    unused = [name for name in ("jacobian_data", "edge_data", "layers") if getattr(request, name) is not None]
+    if unused:
+        raise InterbasisError(f"a graph between dictionaries has no use for {unused[0]}; leave it out")
+    if request.error is not None or request.time is not None:
+        raise InterbasisError(
+            "--dictionary cannot be combined with --error or --time; leave these out, or name settings for "
+            "sampling (--edge-positions)"
+        )
+    parse_dictionaries(request.dictionary)
+
+
+def execute_by_name(prepared: Prepared, execution: Execution) -> "DictionaryRun":
+    """Build the graph between dictionaries that a request names; the run is not saved.
+
+    Raises:
+        RoundFinishedError: One shard of the build is computed.
+    """
+    request = prepared.request
+    graph = execute_between(
+        prepared.network, prepared.data.data, parse_dictionaries(request.dictionary), request.settings,
+        execution, only_dictionaries=request.only_dictionaries,
+    )  # fmt: skip
+    team = ALONE if isinstance(execution.team, Shards) else execution.team
+    return DictionaryRun(
+        graph=graph, given_network=prepared.network, given_model=prepared.model, team=team,
+        progress=execution.progress, built_here=True,
+    )  # fmt: skip
 
 
 @dataclass(eq=False, kw_only=True, repr=False)

@@ -86,7 +86,7 @@ def execute(network: Network, data: BuildData, config: BuildConfig, execution: E
     if isinstance(team, Shards):  # they are exact; their settings decide with whom they share the lock
         request = "" if execution.request is None else execution.request.to_json()
         assert decisive is not None
-        team.begin({name: value for name, value in decisive.items() if name not in NOT_SHARED}, request)
+        team.begin(shared_settings(decisive), request)
     with building(execution.folder, team=team, group=team.group):
         decision = decide(
             computing, data, config, execution.target, folder=execution.folder, team=team, decisive=decisive,
@@ -155,6 +155,11 @@ def _decisive(
     return config.model_dump() | commits | {
         "memory": None, "model": network.fingerprint(), **data.fingerprints(executor), **environment(),
     }  # fmt: skip
+
+
+def shared_settings(decisive: dict[str, object]) -> dict[str, object]:
+    """Of everything that decides a graph's bits, what must be the same in all shards."""
+    return {name: value for name, value in decisive.items() if name not in NOT_SHARED}
 
 
 def computing_network(network: Network, config: BuildConfig, device: str | None) -> Network:

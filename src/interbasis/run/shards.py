@@ -19,13 +19,23 @@ from interbasis.base.signatures import standing
 from interbasis.compute import shards as sharding
 from interbasis.compute.locks import building, only_task
 from interbasis.compute.team import torchrun_team
+from interbasis.dictionaries.build import GraphDictionaries
+from interbasis.dictionaries.graph import is_dictionary_graph
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.named_models import open_model
 from interbasis.graph.named_sources import NamedSources
 from interbasis.graph.settings import BuildRequest
-from interbasis.graph.store import check_is_free, save
+from interbasis.graph.store import CONFIG, check_is_free, save
 from interbasis.graph.trust import require_trust, trust_names
-from interbasis.lib.rounds import rounds
+from interbasis.lib.rounds import Round, rounds
+from interbasis.network.network import Network
+from interbasis.run.dictionary_run import (
+    DictionaryRun,
+    check_request,
+    dictionary_settings,
+    execute_by_name,
+    parse_dictionaries,
+)
 from interbasis.run.execution import Execution, execute
 from interbasis.run.named_build import Prepared, prepare
 from interbasis.run.run import Run
@@ -47,18 +57,15 @@ def shard_jobs(request: BuildRequest, out: Path, shards: int) -> sharding.ShardJ
     """
     if shards < 1:
         raise InterbasisError(f"expected at least one shard, received {shards}")
-    if request.dictionary:
-        raise InterbasisError("a graph between dictionaries is not built in shards; leave out --dictionary")
+    check_request(request)
     network = open_model(request.model).network
     network = network.between(request.layers) if request.layers else network
     job = shlex.join([*_command(request), "--out", str(out), "--shard", f"{sharding.NUMBER}/{shards}"])
     merge = shlex.join(["interbasis", "merge", str(out / sharding.SHARDS), "--out", str(out)])
-    separate = request.jacobian_data is not None
     return sharding.ShardJobs(
         shards=shards,
         rounds=tuple(
-            sharding.ShardRound(passes=passes, job=job, merge=merge)
-            for passes in rounds(network, request.settings, separate)
+            sharding.ShardRound(passes=passes, job=job, merge=merge) for passes in _rounds(network, request)
         ),
     )
 
@@ -73,6 +80,8 @@ def _command(request: BuildRequest) -> list[str]:
         option = name.replace("_", "-")
         if name == "edge_samples":
             words += [f"--{option}", *map(str, value)]
+        elif name == "dictionary":
+            words += [word for entry in value for word in (f"--{option}", entry)]
         elif isinstance(value, bool):
             words += [f"--{option}"] if value else [f"--no-{option}"] * (name != "exact")
         else:
@@ -101,7 +110,7 @@ def compute(
         raise InterbasisError("--shard is for jobs of one process; start it without torchrun")
     _check_unfinished(folder)
     prepared, (number, count) = prepare(request), shard
-    total = _rounds(prepared)
+    total = len(_rounds(prepared.network, prepared.request))
     try:
         with only_task(folder, f"shard {number} of {count}"):
             _build(prepared, folder, sharding.ShardJob(folder / sharding.SHARDS, number - 1, count), progress)
@@ -116,7 +125,7 @@ def compute(
 
 def merge(
     shards: Sequence[Path], folder: Path, progress: Progress | bool | None = None, *, trust: bool = False
-) -> Run | sharding.RoundMerged:
+) -> Run | DictionaryRun | sharding.RoundMerged:
     """Join the shards of one round, in any order, and go on as far as possible without the data.
 
     Args:
@@ -153,9 +162,14 @@ def merge(
         try:
             graph = _build(prepared, folder, team, progress)
         except sharding.RoundFinishedError as end:
+            rounds_of_all = len(_rounds(prepared.network, request))
             return sharding.RoundMerged(
-                round=merged, rounds=_rounds(prepared), shards=team.size, following=end.passes
+                round=merged, rounds=rounds_of_all, shards=team.size, following=end.passes
             )
+        if isinstance(graph, DictionaryRun):
+            graph.save(folder)
+            rmtree(folder / sharding.SHARDS, ignore_errors=True)
+            return graph
         digest = save(graph, folder, signed=True)
         rmtree(folder / sharding.SHARDS, ignore_errors=True)
         return prepared.run(graph, digest, folder, progress)
@@ -163,9 +177,11 @@ def merge(
 
 def _build(
     prepared: Prepared, folder: Path, team: sharding.Shards, progress: Progress | bool | None
-) -> InteractionGraph:
+) -> InteractionGraph | DictionaryRun:
     request = prepared.request
     execution = Execution(folder=folder, progress=progress, team=team, model=request.model, request=request)
+    if request.dictionary:
+        return execute_by_name(prepared, execution)
     return execute(prepared.network, prepared.data, request.settings, execution)
 
 
@@ -183,17 +199,20 @@ def _sources(request: BuildRequest, shard: sharding.StateFile) -> NamedSources:
     return NamedSources.from_request(request, hashlib.sha256(settings).hexdigest())
 
 
-def _rounds(prepared: Prepared) -> int:
-    separate = prepared.data.jacobian_data is not prepared.data.data
-    return len(rounds(prepared.network, prepared.request.settings, separate))
+def _rounds(network: Network, request: BuildRequest) -> list[Round]:
+    if request.dictionary:
+        named = parse_dictionaries(request.dictionary)
+        chosen = GraphDictionaries.from_named(network, named, only_dictionaries=request.only_dictionaries)
+        return chosen.rounds(network, dictionary_settings(network, request.settings))
+    return rounds(network, request.settings, request.jacobian_data is not None)
 
 
 def _check_unfinished(folder: Path) -> None:
     """Check that the folder is new, or holds unfinished work only."""
-    check_is_free(folder)
-    check_writable(folder)
-    inside(folder, sharding.SHARDS)
-    if (folder / "config.json").is_file():
+    if (folder / CONFIG).is_file() or is_dictionary_graph(folder):
         raise InterbasisError(
             f"{folder} holds a finished run; name a new folder for one that is built in shards"
         )
+    check_is_free(folder)
+    check_writable(folder)
+    inside(folder, sharding.SHARDS)

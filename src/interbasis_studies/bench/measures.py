@@ -11,8 +11,13 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
+from interbasis.compute.executor import Chunk
 from interbasis.data.batches import Batches
+from interbasis.dictionaries.dictionary import Dictionary
+from interbasis.dictionaries.edge_sums import DictionaryEdgeSettings, DictionaryEdgesPass
+from interbasis.dictionaries.layers import place_dictionaries
 from interbasis.lib.edges import EdgeSettings, SectionEdges
 from interbasis.lib.statistics import Wanted, collect
 from interbasis.network.cores import Attention, StatisticsCore
@@ -33,6 +38,10 @@ POSITIONS = 16
 PHASES = ("survey", "statistics", "Jacobians", "bases", "edges")
 ERROR, ERROR_TOKENS = 0.05, 50_000
 """Error that a build is measured with, and the tokens of its data, about."""
+MAX_FEATURES, ACTIVE = 4608, 32
+"""Features of dictionaries, at most, and those that are active at a token."""
+DICTIONARY_PLACES = {"MLP": ("mlp_in.0", "ln1.1"), "block": ("ln1.0", "ln1.1")}
+"""Places of two dictionaries."""
 FORWARD_TOKENS = 8192
 """Tokens that the forward pass of such a build is timed on."""
 Ratios = dict[str, Measure]
@@ -151,6 +160,34 @@ def autograd_ratios(name: str, shape: Shape, repeat: int) -> Ratios:
         for what, work in backward.items():
             took, scale = processor_time(work, repeat), len(f) * section.target.width / ROWS
             ratios[f"autograd/{name}/{kind} {what}"] = ratio(took, ours[what.rpartition(", ")[0]], scale)
+    return ratios
+
+
+def dictionary_ratios(name: str, shape: Shape, repeat: int) -> Ratios:
+    """Edges between two dictionaries in forward passes through the block, from `POSITIONS` positions.
+
+    Dictionaries are random: the cost does not depend on their values.
+    """
+    forward = forward_time(shape.network(), shape.data())
+    network = replace(shape, blocks=2).network()  # a section follows the second dictionary
+    width, data = shape.width, shape.data()
+    settings = DictionaryEdgeSettings(rule("gradient"), POSITIONS)
+    ratios = {}
+    for what, places in DICTIONARY_PLACES.items():
+        given = {}
+        for seed, place in enumerate(places):
+            generator = torch.Generator().manual_seed(seed)
+            W = normalize(torch.randn(min(MAX_FEATURES, 8 * width), width, generator=generator), dim=1)
+            given[place] = Dictionary(W, W.new_zeros(len(W)), W, W.new_zeros(width), active=ACTIVE)
+        edges = DictionaryEdgesPass(network, place_dictionaries(network, given), settings)
+        chunks = [Chunk(k, [data[k : k + 1]], "data", network) for k in range(len(data))]
+
+        def add() -> None:
+            state = edges.start()  # noqa: B023
+            for chunk in chunks:  # noqa: B023
+                edges.update(state, chunk)  # noqa: B023
+
+        ratios[f"dictionaries/{name}/{what}"] = ratio(processor_time(add, repeat), forward)
     return ratios
 
 

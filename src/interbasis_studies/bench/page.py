@@ -13,6 +13,7 @@ from interbasis_studies.bench.records import BenchComparison, BenchResult
 TITLES = {
     "phases": "Phases in forward passes",
     "at 5% error": "Phases of a build to 5 % over 50,000 tokens, in forward passes over them",
+    "dictionaries": "Edges between dictionaries in forward passes through the block (32 features active)",
     "autograd": "Backward passes over closed forms (larger is better)",
     "rotary over plain": "Rotary positions over none",
 }

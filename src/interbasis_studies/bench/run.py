@@ -47,6 +47,7 @@ def run(folder: Path, *, quick: bool, scaling: bool, progress: Progress = silent
     for name, shape in shapes.items():
         ratios(f"phases {name}", partial(measures.phase_ratios, name, shape, 3 if quick else 1))
         ratios(f"autograd {name}", partial(measures.autograd_ratios, name, shape, repeat))
+        ratios(f"dictionaries {name}", partial(measures.dictionary_ratios, name, shape, repeat))
         if not quick:
             ratios(f"error {name}", partial(measures.error_ratios, name, shape))
     tokens = 512 if quick else ROTARY_TOKENS

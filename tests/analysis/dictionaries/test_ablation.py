@@ -25,7 +25,7 @@ GRADIENT = rule("gradient")
 @pytest.fixture(params=[("ln1.0", "topk", "ln1.1", "topk"), ("mlp_in.0", "relu", "ln1.1", "jumprelu")])
 def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A random GPT-2 with two dictionaries, and all edges between them stored."""
-    monkeypatch.setattr("interbasis.dictionaries.graph.STORED_SHARE", 1.0)
+    monkeypatch.setattr("interbasis.dictionaries.strongest_edges.STORED_SHARE", 1.0)
     a, kind, b, other = request.param
     network = interbasis.from_hf(random_model("gpt2")).to(torch.float64)
     places = {a: dictionary(12, 20, kind, 1), b: dictionary(12, 16, other, 2)}

@@ -44,7 +44,8 @@ def test_everything_is_measured(measured: tuple[BenchResult, Any]) -> None:
     result, folder = measured
     assert result.quick
     kinds = {name.split("/")[0] for name in result.ratios}
-    assert kinds == {"phases", "autograd", "rotary over plain"}
+    assert kinds == {"phases", "autograd", "dictionaries", "rotary over plain"}
+    assert {"dictionaries/one/block", "dictionaries/other/MLP"} <= result.ratios.keys()
     assert {"phases/one/edges", "autograd/other/attention basis, looped"} <= result.ratios.keys()
     assert "autograd/one/attention edges from 3 positions, looped" in result.ratios
     assert "phases/one/norms and MLPs, all data" in result.ratios

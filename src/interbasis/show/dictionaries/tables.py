@@ -13,8 +13,10 @@ from interbasis.analysis.dictionaries.descriptions import (
 from interbasis.analysis.dictionaries.paths import EdgePaths
 from interbasis.analysis.dictionaries.trace import DictionaryTrace
 from interbasis.analysis.dictionaries.workspace import DictionaryWorkspace
+from interbasis.base.memory import format_bytes
 from interbasis.base.records import Record
-from interbasis.dictionaries.graph import DictionaryGraph, DictionaryGraphHeader
+from interbasis.dictionaries.graph import DictionaryGraph, DictionaryGraphHeader, DictionaryPlan
+from interbasis.show.precision import duration
 from interbasis.show.result_tables import TABLES, TEXTS
 from interbasis.show.tables import Parts, ResultTable, result_tables
 
@@ -26,6 +28,36 @@ FEATURES_SHOWN = 12
 def graph_tables(header: DictionaryGraphHeader) -> Parts:
     """The dictionaries of a graph, and the edges between them."""
     return [TABLES("dictionary_edges", header.pairs)]
+
+
+@result_tables.register
+def dictionary_plan_tables(plan: DictionaryPlan) -> Parts:
+    """What a graph between dictionaries takes, phase by phase."""
+    phases = {
+        "survey": plan.survey, "LIB's bases": plan.bases, "edges, once": plan.fixed,
+        "edges, sums over the data": plan.edges, "all": plan.seconds,
+    }  # fmt: skip
+    rows = [
+        (name, duration(cost.wall), duration(cost.processor),
+         f"{cost.processor / plan.forward.processor:.1f}" if plan.forward.processor else None)
+        for name, cost in phases.items()
+        if cost.wall
+    ]  # fmt: skip
+    machines = (
+        f" {plan.processes} devices like this one share the sums over the data: "
+        f"{duration(plan.wall)} on the wall."
+        if plan.processes > 1
+        else ""
+    )
+    return [
+        f"{plan.model}: {plan.samples:,} samples, {plan.samples * plan.positions:,} tokens",
+        ResultTable.from_cells(
+            "Graph between dictionaries", ("phase", "time", "processor", "forward passes"), rows,
+            f"From a trial that took {duration(plan.trial.wall)}.{machines}",
+        ),
+        f"memory {format_bytes(plan.memory)} without a limit (--memory divides the edges into passes), disk "
+        f"at most {format_bytes(plan.disk)}, and {format_bytes(plan.unfinished)} until the build ends",
+    ]  # fmt: skip
 
 
 def tables(result: Record, workspace: DictionaryWorkspace) -> Iterable[ResultTable | str]:
