@@ -43,7 +43,7 @@ from interbasis.analysis.yardstick.directions import (
 )
 from interbasis.analysis.yardstick.edge_counts import Labelled, edge_counts, given_labels, own_labels
 from interbasis.analysis.yardstick.mean_jacobian import mean_jacobians
-from interbasis.analysis.yardstick.measure import Measurement, Meter, estimate
+from interbasis.analysis.yardstick.measure import Measurement, Meter, PointSeries, estimate
 from interbasis.analysis.yardstick.methods import METHODS, chosen_methods
 from interbasis.analysis.yardstick.rank import RankPlan, area, rank_curve
 from interbasis.analysis.yardstick.records import (
@@ -403,28 +403,51 @@ class MethodComparison:
 
     def _measure_ranks(self, subject: Subject) -> None:
         """Measure every method at every place of a network that it has a code for."""
-        tasks: dict[str, tuple[str, RankPlan]] = {}
-        for number, plan in enumerate(self.plans):
-            for position, (method, codes) in enumerate(subject.codes.items()):
-                if all(place.name in codes for place in plan.places):
-                    tasks[f"{subject.kind}.rank.{number}.{position}"] = method, plan
+        series: dict[str, dict[str, PointSeries]] = {}
+        for plan in self.plans:
+            columns = plan.places[0].columns
+            parts = {
+                method: PointSeries(
+                    {place.layer: codes[place.name] for place in plan.places}, plan.points(codes), columns
+                )
+                for method, codes in subject.codes.items()
+                if all(place.name in codes for place in plan.places)
+            }
+            if parts:
+                series[plan.name] = parts
+        for place, measurements in self._measured(f"{subject.kind}.rank", subject.meter, series).items():
+            for method, measurement in measurements.items():
+                subject.measured[method, place] = measurement
+
+    def _measured(
+        self, name: str, meter: Meter, series: Mapping[str, Mapping[str, PointSeries]]
+    ) -> dict[str, dict[str, Measurement]]:
+        """Measure the series of all methods at a place in one pass, place by place and block by block."""
+        blocks = meter.blocks()
+        tasks = {
+            f"{name}.{number}.{k}": (place, block)
+            for number, place in enumerate(series)
+            for k, block in enumerate(blocks)
+        }
         order = {task: number for number, task in enumerate(tasks)}
 
         def work(task: str) -> State:
-            method, plan = tasks[task]
-            codes = subject.codes[method]
-            by_layer = {place.layer: codes[place.name] for place in plan.places}
-            checkpoint = self.checkpoints.checkpoint(
-                task, len(subject.meter.data), f"{method} at {plan.name}"
-            )
-            columns = plan.places[0].columns
-            tensors = subject.meter.measure(by_layer, plan.points(codes), checkpoint, columns=columns)
-            self.progress(f"{subject.kind}: rank", order[task] + 1, len(tasks))
+            place, block = tasks[task]
+            checkpoint = self.checkpoints.checkpoint(task, len(block.data), f"{name} at {place or 'all'}")
+            tensors = block.measure(list(series[place].values()), checkpoint)
+            self.progress(name.replace(".", ": "), order[task] + 1, len(tasks))
             return tensors, {}
 
-        for task, (tensors, _) in self.team.collect(list(tasks), work).items():
-            method, plan = tasks[task]
-            subject.measured[method, plan.name] = Measurement.from_tensors(tensors)
+        states = self.team.collect(list(tasks), work)
+        return {
+            place: {
+                method: Measurement.from_tensors(
+                    [states[f"{name}.{number}.{k}"][0] for k in range(len(blocks))], position
+                )
+                for position, method in enumerate(parts)
+            }
+            for number, (place, parts) in enumerate(series.items())
+        }
 
     def _curves(self, subject: Subject) -> list[RankCurve]:
         curves = []
@@ -469,28 +492,25 @@ class MethodComparison:
         metrics = interaction_metrics(subject.codes.get("lib", {}))
         count = min(self.request.direction_samples or len(subject.meter.data), len(subject.meter.data))
         meter = replace(subject.meter, data=subject.meter.data.head(count))
-        tasks = {
-            f"{subject.kind}.directions.{number}.{position}": (method, place)
-            for number, place in enumerate(self.places)
-            for position, (method, codes) in enumerate(subject.codes.items())
-            if place.name in codes
-        }
-        order = {task: number for number, task in enumerate(tasks)}
-
-        def work(task: str) -> State:
-            method, place = tasks[task]
-            code = subject.codes[method][place.name]
-            checkpoint = self.checkpoints.checkpoint(task, count, f"directions of {method} at {place.name}")
-            points = single_points(place.layer, code.directions)
+        series: dict[str, dict[str, PointSeries]] = {}
+        for place in self.places:
             metric = metrics.get(place.name)
-            tensors = meter.measure({place.layer: code}, points, checkpoint, metric, place.columns)
-            self.progress("directions", order[task] + 1, len(tasks))
-            return tensors, {}
-
+            parts = {
+                method: PointSeries(
+                    {place.layer: codes[place.name]},
+                    single_points(place.layer, codes[place.name].directions),
+                    place.columns,
+                    metric,
+                )
+                for method, codes in subject.codes.items()
+                if place.name in codes
+            }
+            if parts:
+                series[place.name] = parts
         measured: dict[str, dict[str, Measurement]] = {method.name: {} for method in self.methods}
-        for task, (tensors, _) in self.team.collect(list(tasks), work).items():
-            method, place = tasks[task]
-            measured[method][place.name] = Measurement.from_tensors(tensors)
+        for place_name, measurements in self._measured(f"{subject.kind}.directions", meter, series).items():
+            for method, measurement in measurements.items():
+                measured[method][place_name] = measurement
         effects = tuple(
             direction_effects(method, place, part, place in metrics)
             for method, parts in measured.items()
