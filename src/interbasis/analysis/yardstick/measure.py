@@ -10,7 +10,7 @@ from interbasis.analysis.ablation import bootstrap
 from interbasis.analysis.ablation.evaluation import Score, sample_losses
 from interbasis.analysis.yardstick.codes import LayerCode, changes_nothing
 from interbasis.analysis.yardstick.records import IntervalEstimate
-from interbasis.base.devices import double
+from interbasis.base.devices import double, near_sums
 from interbasis.compute.checkpoints import Checkpoint
 from interbasis.compute.executor import BLOCKS, chunk_size
 from interbasis.data.batches import Batches
@@ -21,6 +21,10 @@ from interbasis.network.replacement import Replacement, replaced_output
 
 Point = Mapping[int, Tensor]
 """Directions kept, bool [directions], by the index of their node layer."""
+
+
+SUMS = ("losses", "divergences", "errors", "replaced")
+"""Names of the sums of a series."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +50,8 @@ class Measurement:
             return torch.cat([block[name] for block in blocks], -1)
 
         errors, replaced = (
-            torch.stack([block[name] for block in blocks]).sum(0) for name in (f"{number}.errors", "replaced")
+            torch.stack([block[f"{number}.{name}"] for block in blocks]).sum(0)
+            for name in ("errors", "replaced")
         )
         errors = errors / replaced
         losses = torch.cat([over_samples("losses"), over_samples(f"{number}.losses")])
@@ -65,7 +70,7 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class PointSeries:
-    """Points that one method is measured at; the series of one pass begin at the same node layer."""
+    """Points that one method is measured at."""
 
     codes: Mapping[int, LayerCode]
     """Codes by the index of their node layer."""
@@ -75,6 +80,11 @@ class PointSeries:
     """Coordinates of the place at the first of these layers, whose errors are summed."""
     metric: Tensor | None = None
     """G [w, w] of these coordinates."""
+
+    @property
+    def first(self) -> int:
+        """Index of the node layer where the points begin."""
+        return min(self.codes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,10 +96,10 @@ class UntouchedChunk:
     """On the network's device; ignored ones are 0."""
     labelled: Tensor
     """Mask of the outputs that have a label, bool, shaped as the labels."""
-    f: Tensor
-    """Activations where the points begin, [n, T, width]."""
-    replaced: Tensor
-    """Mask of the tokens that are replaced, bool [n, T]."""
+    activations: Mapping[int, Tensor]
+    """By the index of a node layer where points begin, [n, T, width]."""
+    replaced: Mapping[int, Tensor]
+    """Mask of the tokens that are replaced there, bool [n, T]."""
     logarithms: Tensor
     """Log-probabilities [n, …, classes]."""
     probabilities: Tensor
@@ -103,7 +113,8 @@ class UntouchedChunk:
         return self._sums((self.logarithms - logarithms).mul_(self.probabilities).sum(-1))
 
     def _sums(self, values: Tensor) -> Tensor:
-        return torch.where(self.labelled, double(values), 0.0).view(len(values), -1).sum(1).cpu()
+        counted = torch.where(near_sums(self.labelled), double(values), 0.0)
+        return counted.view(len(values), -1).sum(1).cpu()
 
 
 def resampled(sums: Tensor, counts: Tensor, seed: int) -> Tensor:  # [points, samples] -> [1 + draws, points]
@@ -158,40 +169,47 @@ class Meter:
         Returns:
             The sums, for `Measurement.from_tensors`.
         """
-        first, total = min(series[0].codes), len(self.data)
-        state = dict(checkpoint.tensors) or _zeros(series, total)
-        for start, chunk in () if checkpoint.complete else self._chunks(first, checkpoint.done):
+        state = dict(checkpoint.tensors) or _zeros(series, len(self.data))
+        layers = sorted({part.first for part in series})
+        at_mean: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        for start, chunk in () if checkpoint.complete else self._chunks(layers, checkpoint.done):
             here = slice(start, start + len(chunk.inputs))
             state["losses"][0, here] = chunk.losses(chunk.logarithms)
             state["counts"][here] = chunk.labelled.view(len(chunk.inputs), -1).sum(1).cpu().double()
-            state["replaced"] += chunk.replaced.sum().cpu()
             for number, part in enumerate(series):
-                losses, divergences, errors = (
-                    state[f"{number}.{name}"] for name in ("losses", "divergences", "errors")
-                )
+                sums = {name: state[f"{number}.{name}"] for name in SUMS}
+                sums["replaced"] += chunk.replaced[part.first].sum().cpu()
                 for row, point in enumerate(part.points):
                     if all(changes_nothing(part.codes[k], keep) for k, keep in point.items()):
-                        losses[row, here] = state["losses"][0, here]
+                        sums["losses"][row, here] = state["losses"][0, here]
                         continue
-                    logarithms, f = self._replaced(part, point, chunk)
-                    losses[row, here] = chunk.losses(logarithms)
-                    divergences[row, here] = chunk.divergences(logarithms)
+                    f = self._replacement(part, point, part.first)(chunk.activations[part.first])
+                    if self.counted.all and not point[part.first].any() and (f == f[:1]).all():
+                        # all samples are at the mean: one of them will do, for all chunks
+                        known = at_mean.get((number, row))
+                        if known is None or not torch.equal(known[0], f[:1]):
+                            known = f[:1], self._logarithms(part, point, f[:1], chunk.inputs[:1])
+                            at_mean[number, row] = known
+                        logarithms = known[1].expand_as(chunk.logarithms)
+                    else:
+                        logarithms = self._logarithms(part, point, f, chunk.inputs)
+                    sums["losses"][row, here] = chunk.losses(logarithms)
+                    sums["divergences"][row, here] = chunk.divergences(logarithms)
                     if part.columns is not None:
-                        error = (chunk.f - f)[..., part.columns]
-                        error = double(error if self.counted.all else error[chunk.replaced])
-                        errors[0, row] += error.square().sum().cpu()
-                        if part.metric is not None:
-                            errors[1, row] += (error @ part.metric.to(error) * error).sum().cpu()
+                        sums["errors"][:, row] += self._errors(part, f, chunk)
             checkpoint.save(here.stop, lambda: (state, {}))
         return state
 
-    def _chunks(self, first: int, done: int) -> Iterator[tuple[int, UntouchedChunk]]:
-        """Samples behind those that are done, each with the index of its first one."""
+    def _chunks(self, layers: Sequence[int], done: int) -> Iterator[tuple[int, UntouchedChunk]]:
+        """Samples behind those that are done, with the index of the first, and activations at layers."""
         network, size = self.network, chunk_size(self.network, self.data)
         for start, inputs, labels in self.data.labelled_chunks(size, done, padded=network.predicts_next):
-            inputs = inputs.to(network.device)
-            f = network.activations_at(first, inputs)
-            outputs = replaced_output(network, first, f, inputs, {})
+            inputs, index, activations = inputs.to(network.device), 0, dict[int, Tensor]()
+            f = network.prefix(inputs)
+            for layer in layers:
+                f = activations[layer] = network.run(f, index, layer)
+                index = layer
+            outputs = replaced_output(network, index, f, inputs, {})
             sample_losses("cross_entropy", outputs, labels)  # refuses labels that are none of the outputs
             logarithms, labels = outputs.log_softmax(-1), labels.to(network.device).long()
             yield (
@@ -200,26 +218,29 @@ class Meter:
                     inputs=inputs,
                     labels=labels.masked_fill(labels == IGNORED_LABEL, 0),
                     labelled=labels != IGNORED_LABEL,
-                    f=f,
-                    replaced=self.counted.at(first, network.nodes[first], f),
+                    activations=activations,
+                    replaced={k: self.counted.at(k, network.nodes[k], f) for k, f in activations.items()},
                     logarithms=logarithms,
                     probabilities=logarithms.exp(),
                 ),
             )
 
-    def _replaced(self, series: PointSeries, point: Point, chunk: UntouchedChunk) -> tuple[Tensor, Tensor]:
-        """Log-probabilities at a point, and the activations that it begins with."""
-        first, *later = sorted(point)
-        replacements = {k: self._replacement(k, series.codes[k], point[k]) for k in (first, *later)}
-        f = replacements.pop(first)(chunk.f)
-        inputs, start = chunk.inputs, f
-        if self.counted.all and not point[first].any() and (f == f[:1]).all():
-            inputs, start = inputs[:1], f[:1]  # all samples are at the mean: one of them will do
-        outputs = replaced_output(self.network, first, start, inputs, replacements).log_softmax(-1)
-        return outputs.expand_as(chunk.logarithms), f
+    def _logarithms(self, series: PointSeries, point: Point, f: Tensor, inputs: Tensor) -> Tensor:
+        """Log-probabilities at a point, from the replaced activations f that it begins with."""
+        later = {k: self._replacement(series, point, k) for k in point if k != series.first}
+        return replaced_output(self.network, series.first, f, inputs, later).log_softmax(-1)
 
-    def _replacement(self, layer: int, code: LayerCode, keep: Tensor) -> Replacement:
-        node = self.network.nodes[layer]
+    def _errors(self, series: PointSeries, f: Tensor, chunk: UntouchedChunk) -> Tensor:  # [2]
+        """Sums of |x − x̂|² and of (x − x̂)ᵀG(x − x̂) over the tokens that are replaced."""
+        error = (chunk.activations[series.first] - f)[..., series.columns]
+        error = double(error if self.counted.all else error[chunk.replaced[series.first]])
+        by_metric = error.new_zeros(())
+        if series.metric is not None:
+            by_metric = (error @ series.metric.to(error) * error).sum()
+        return torch.stack([error.square().sum(), by_metric]).cpu()
+
+    def _replacement(self, series: PointSeries, point: Point, layer: int) -> Replacement:
+        node, code, keep = self.network.nodes[layer], series.codes[layer], point[layer]
 
         def replace(f: Tensor) -> Tensor:
             reconstructed = code.reconstruct(f, keep)
@@ -245,9 +266,9 @@ class Meter:
 
 def _zeros(series: Sequence[PointSeries], samples: int) -> dict[str, Tensor]:
     """Sums over no data."""
-    shapes: dict[str, tuple[int, ...]] = {"losses": (1, samples), "counts": (samples,), "replaced": (1,)}
+    shapes: dict[str, tuple[int, ...]] = {"losses": (1, samples), "counts": (samples,)}
     for number, part in enumerate(series):
         points = len(part.points)
-        shapes |= {f"{number}.{name}": (points, samples) for name in ("losses", "divergences")}
-        shapes[f"{number}.errors"] = 2, points
+        own = (points, samples), (points, samples), (2, points), (1,)
+        shapes |= {f"{number}.{name}": shape for name, shape in zip(SUMS, own, strict=True)}
     return {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}

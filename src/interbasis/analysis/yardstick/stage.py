@@ -6,7 +6,8 @@
 4. Single directions (`directions.py`), the mean of LIB's Jacobians (`mean_jacobian.py`), edges that are
    needed (`edge_counts.py`) and agreement of fits (`stability.py`), where asked for.
 
-Every (network, method, place) is a task of its own: processes share them, and finished ones survive a kill.
+Every fit, and every block of the test data, is a task of its own: processes share them, and finished ones
+survive a kill. One pass over a block serves all methods and places.
 """
 
 import hashlib
@@ -422,32 +423,24 @@ class MethodComparison:
     def _measured(
         self, name: str, meter: Meter, series: Mapping[str, Mapping[str, PointSeries]]
     ) -> dict[str, dict[str, Measurement]]:
-        """Measure the series of all methods at a place in one pass, place by place and block by block."""
-        blocks = meter.blocks()
-        tasks = {
-            f"{name}.{number}.{k}": (place, block)
-            for number, place in enumerate(series)
-            for k, block in enumerate(blocks)
-        }
-        order = {task: number for number, task in enumerate(tasks)}
+        """Measure all series, by place and method, in one pass over the data, block by block."""
+        blocks = {f"{name}.{k}": block for k, block in enumerate(meter.blocks())}
+        order = {task: number for number, task in enumerate(blocks)}
+        keys = [(place, method) for place, parts in series.items() for method in parts]
+        chosen = [series[place][method] for place, method in keys]
 
         def work(task: str) -> State:
-            place, block = tasks[task]
-            checkpoint = self.checkpoints.checkpoint(task, len(block.data), f"{name} at {place or 'all'}")
-            tensors = block.measure(list(series[place].values()), checkpoint)
-            self.progress(name.replace(".", ": "), order[task] + 1, len(tasks))
+            block = blocks[task]
+            checkpoint = self.checkpoints.checkpoint(task, len(block.data))
+            tensors = block.measure(chosen, checkpoint)
+            self.progress(name.replace(".", ": "), order[task] + 1, len(blocks))
             return tensors, {}
 
-        states = self.team.collect(list(tasks), work)
-        return {
-            place: {
-                method: Measurement.from_tensors(
-                    [states[f"{name}.{number}.{k}"][0] for k in range(len(blocks))], position
-                )
-                for position, method in enumerate(parts)
-            }
-            for number, (place, parts) in enumerate(series.items())
-        }
+        states = [tensors for tensors, _ in self.team.collect(list(blocks), work).values()] if keys else []
+        measured: dict[str, dict[str, Measurement]] = {place: {} for place in series}
+        for number, (place, method) in enumerate(keys):
+            measured[place][method] = Measurement.from_tensors(states, number)
+        return measured
 
     def _curves(self, subject: Subject) -> list[RankCurve]:
         curves = []

@@ -20,13 +20,13 @@ def mixed_values(shape: AttentionShape, u: Tensor, outputs: slice) -> Tensor:
     on_cpu = u.device.type == "cpu"
     if shape.causal:
         u = u[:, : outputs.stop]
-    heads = u.unflatten(2, (-1, shape.width)).transpose(1, 2)  # [n, heads + 2 groups, T, h]
-    q, k, v = heads.split((shape.heads, shape.groups, shape.groups), 1)
+    heads = u.unflatten(2, (-1, shape.width))
+    if on_cpu and u.dtype == torch.float32 and shape.width < LANES:
+        heads = pad(heads, (0, LANES - shape.width))
+    q, k, v = heads.transpose(1, 2).split((shape.heads, shape.groups, shape.groups), 1)  # [n, heads, T, h]
     q, positions = q[:, :, outputs], torch.arange(u.shape[1], device=u.device)
     if shape.rotary is not None:
         q, k = shape.rotary.turn(q, positions[outputs]), shape.rotary.turn(k, positions)
-    if on_cpu and u.dtype == torch.float32 and shape.width < LANES:
-        q, k, v = (pad(x, (0, LANES - shape.width)) for x in (q, k, v))
     k, v = shape.for_all_heads(k, 1), shape.for_all_heads(v, 1)
     size = QUERIES_PER_BLOCK if on_cpu and shape.causal else q.shape[2]
     blocks = []
