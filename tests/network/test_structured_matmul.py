@@ -44,3 +44,17 @@ def test_sparse_matrices_are_applied_as_dense_ones(monkeypatch: pytest.MonkeyPat
             matrix[:, 0] += constant * normal(len(matrix))
             some = x[..., : matrix.shape[1]]
             assert torch.allclose(structured_matmul.applier(matrix)(some), some @ matrix.T, atol=1e-14)
+
+
+def test_products_are_added_in_place() -> None:
+    x, y = normal(2, 3, 6), normal(2, 3, 9, seed=1)
+    carried = torch.zeros(9, 6).double()
+    carried[2:6, 1:5] = torch.eye(4)
+    block = torch.zeros(9, 6).double()
+    block[3:5, 2:4] = normal(2, 2)
+    for matrix in (carried, 2 * carried, block, normal(9, 6), torch.zeros(9, 6).double()):
+        expected = y + x @ matrix.T
+        result = y.clone()
+        assert structured_matmul.adder(matrix)(result, x) is result
+        assert torch.allclose(result, expected, atol=1e-14)
+    assert torch.equal(structured_matmul.adder(torch.zeros(9, 0).double())(y.clone(), x[..., :0]), y)

@@ -29,6 +29,7 @@ from interbasis.network.attributions import (
     signed_attributions,
     token_attributions,
 )
+from interbasis.network.chain import SectionChain
 from interbasis.network.cores import (
     ClosedFormSquares,
     Core,
@@ -46,7 +47,7 @@ from interbasis.network.masked import masked_pass
 from interbasis.network.prefix import Prefix
 from interbasis.network.prefix import with_constant as with_constant
 from interbasis.network.section_jacobian import DenseJacobian, SectionJacobian
-from interbasis.network.structured_matmul import applier, transposed_applier
+from interbasis.network.structured_matmul import adder, applier, transposed_applier
 from interbasis.network.window import Grid
 from interbasis.numerics.integration import Rule
 
@@ -158,14 +159,14 @@ class Section(LayerMap):
     def from_read_outs(self, f: Tensor, u: Tensor) -> Tensor:  # -> [n, S, d_out]
         """P f + B · core(u)."""
         outputs = self.outputs(f)
-        return self._apply_skip(f[:, outputs]) + self._apply_write(self.core(u, outputs))
+        return self._add_written(self._apply_skip(f[:, outputs]), self.core(u, outputs))
 
     def at(self, f: Tensor, positions: Tensor) -> Tensor:  # [n, T, d_in], [n, S] -> [n, S, d_out]
         """The outputs at some positions, each sample's own; the core samples queries or mixes none."""
         at_positions = take_positions(f, positions)
         if not isinstance(self.core, SamplesQueries):
             return self(at_positions)
-        return self._apply_skip(at_positions) + self._apply_write(self.core.at(self.read_outs(f), positions))
+        return self._add_written(self._apply_skip(at_positions), self.core.at(self.read_outs(f), positions))
 
     def direct(self, f: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:  # [d_in], [..., d_in]
         """P f and P δ."""
@@ -183,6 +184,10 @@ class Section(LayerMap):
     @cached_property
     def _apply_write(self) -> Callable[[Tensor], Tensor]:
         return applier(self.write)
+
+    @cached_property
+    def _add_written(self) -> Callable[[Tensor, Tensor], Tensor]:
+        return adder(self.write)
 
     def pull_back(self, f: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:  # [n, d_in], [n, k, d_out]
         """g ↦ (P + B N̄ A)ᵀ g token by token, [n, k, d_in], where positions do not mix."""
@@ -490,6 +495,14 @@ class Network:
         for section in self.sections[:index]:
             f = section(f)
         return f
+
+    def run(self, f: Tensor, first: int, last: int) -> Tensor:  # [n, T, width]
+        """f at node layer ``last`` from f at ``first``, by short cuts that may round otherwise."""
+        return self._chain.run(f, first, last)
+
+    @cached_property
+    def _chain(self) -> SectionChain:
+        return SectionChain(self.sections)
 
     def between(self, layers: Sequence[str]) -> "Network":
         """Return the network with fewer node layers.

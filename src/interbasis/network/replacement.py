@@ -25,9 +25,7 @@ def replaced_output(
     Returns:
         The output as [samples, positions, channels], or [samples, channels] without positions.
     """
-    for index in range(first, len(network.nodes)):
-        if index in replacements:
-            f = replacements[index](f)
-        if index < len(network.sections):
-            f = network.sections[index](f)
-    return network.finish(f, inputs)
+    for index in sorted(replacements):
+        f = replacements[index](network.run(f, first, index))
+        first = index
+    return network.finish(network.run(f, first, len(network.sections)), inputs)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-MIN_STRUCTURED_ELEMENTS = 2**14
+MIN_STRUCTURED_ELEMENTS = 2**12
 """Matrices with fewer entries are applied as they are."""
 
 
@@ -26,17 +26,41 @@ def applier(matrix: Tensor) -> Callable[[Tensor], Tensor]:  # M [d_out, d_in]; x
         return centring.applier(matrix)
     left, right = index_range(filled.any(0))
     top, bottom = index_range(filled.any(1) | (constant != 0))
-    whole = (right - left) * (bottom - top) > 0.7 * matrix.numel()
-    rows, block, below = matrix[top:bottom], linear[top:bottom, left:right], len(matrix) - bottom
+    if (right - left) * (bottom - top) > 0.7 * matrix.numel():
+        left, right = 0, matrix.shape[1] - 1
+    constant, below, with_constant = constant[top:bottom], len(matrix) - bottom, left == 0
+    block = matrix[top:bottom, (0 if with_constant else 1 + left) : 1 + right]
 
     def apply(x: Tensor) -> Tensor:
-        if whole:  # 769 rows of which the constant's is zero take half as long again as the other 768
-            inner = x @ rows.T
+        # 769 rows of which the constant's is zero would take half as long again as the other 768
+        if with_constant:
+            inner = x[..., : 1 + right] @ block.T
         else:
-            inner = x[..., 1 + left : 1 + right] @ block.T + x[..., :1] * constant[top:bottom]
+            inner = (x[..., 1 + left : 1 + right] @ block.T).addcmul_(x[..., :1], constant)
         return torch.nn.functional.pad(inner, (top, below)) if top or below else inner
 
     return apply
+
+
+def adder(matrix: Tensor) -> Callable[[Tensor, Tensor], Tensor]:  # M [d_out, d_in]
+    """Return a function of y and x that adds M x to y [..., d_out] in place, x [..., d_in], and returns y.
+
+    Rows and columns that hold nothing are left out. y is contiguous.
+    """
+    top, bottom = index_range((matrix != 0).any(1))
+    left, right = index_range((matrix != 0).any(0))
+    block = matrix[top:bottom, left:right]
+    is_carried = len(block) == right - left and torch.equal(block, torch.eye(len(block)).to(block))
+
+    def add(y: Tensor, x: Tensor) -> Tensor:
+        part, x = y.view(-1, y.shape[-1])[:, top:bottom], x[..., left:right].flatten(0, -2)
+        if is_carried:
+            part += x
+        else:
+            part.addmm_(x, block.T)
+        return y
+
+    return add
 
 
 def transposed_applier(matrix: Tensor) -> Callable[[Tensor], Tensor]:  # M [d_out, d_in]
@@ -59,9 +83,12 @@ def _carrying(constant: Tensor, linear: Tensor) -> Callable[[Tensor], Tensor]:
     used = constant.nonzero()[:, 0].tolist()
 
     def apply(x: Tensor) -> Tensor:
-        carried = torch.nn.functional.pad(x[..., left : left + count], (top, below))
+        part = x[..., left : left + count]
         if len(used) > 1:
-            return carried + x[..., :1] * constant
+            carried = x[..., :1] * constant
+            carried[..., top:bottom] += part
+            return carried
+        carried = torch.nn.functional.pad(part, (top, below))
         for row in used:  # mostly the constant itself
             carried[..., row] += constant[row] * x[..., 0]
         return carried

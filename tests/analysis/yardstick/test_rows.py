@@ -1,5 +1,7 @@
 """Rows of the yardstick: losses, divergences, areas, ranks, single directions, mean Jacobians."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from scipy.stats import spearmanr
@@ -10,7 +12,7 @@ from cases import mlp, normal
 from interbasis.analysis.yardstick.codes import CodedPlace, LinearCode
 from interbasis.analysis.yardstick.directions import spearman
 from interbasis.analysis.yardstick.mean_jacobian import mean_jacobians
-from interbasis.analysis.yardstick.measure import Measurement, Meter
+from interbasis.analysis.yardstick.measure import Measurement, Meter, PointSeries
 from interbasis.analysis.yardstick.rank import RankPlan, area, leading, rank_within
 from interbasis.analysis.yardstick.records import YardstickRequest
 from interbasis.compute.checkpoints import Checkpoint
@@ -66,9 +68,8 @@ def test_losses_and_divergences_are_those_of_torch() -> None:
     meter = Meter(network, Batches((x, labels)), ALL_TOKENS)
     gram = normal(6, 6, seed=3)
     metric = gram.T @ gram
-    measured = Measurement.from_tensors(
-        meter.measure({0: code}, [{0: keep}], Checkpoint(), metric, slice(1, 7))
-    )
+    series = PointSeries({0: code}, [{0: keep}], slice(1, 7), metric)
+    measured = Measurement.from_tensors([meter.measure([series], Checkpoint())])
     changed = torch.where(keep, x, x.mean(0))
     before, after = case.original(x).log_softmax(-1), case.original(changed).log_softmax(-1)
     loss = nn.functional.nll_loss(after, labels, reduction="none")
@@ -81,6 +82,44 @@ def test_losses_and_divergences_are_those_of_torch() -> None:
     error = x - changed
     assert relative_error(measured.errors[0], error.square().sum(1).mean()) < EXACT
     assert relative_error(measured.metric_errors[0], ((error @ metric) * error).sum(1).mean()) < EXACT
+
+
+def test_points_that_need_no_pass_are_what_a_pass_gives() -> None:
+    """All directions kept change nothing; with none kept, all samples are one."""
+    pytest.importorskip("transformers")
+    from tiny_models import random_model, tokens
+
+    network, inputs = interbasis.from_hf(random_model("gpt2")).double(), tokens(6, 10)
+    layers = [network.layers.index(name) for name in ("ln1.0", "ln1.1")]
+    codes = {}
+    for layer in layers:
+        width = network.nodes[layer].width - 1
+        rotation = torch.linalg.qr(normal(width, width, seed=layer))[0]
+        codes[layer] = LinearCode(slice(1, width + 1), rotation, rotation.T, normal(width, seed=5))
+    points = [{k: leading(codes[k].directions, 0, r) for k in layers} for r in (0, 3, width)]
+    meter = Meter(network, Batches(inputs, predicts_next=True), ALL_TOKENS)
+    series = [PointSeries(codes, points, slice(1, width + 1)), PointSeries(codes, points[1:])]
+    states = [block.measure(series, Checkpoint()) for block in replace(meter).blocks()]
+    parts = [meter.data.head(2), meter.data.part(1, 2, 6)]
+    halves = [replace(meter, data=part).measure(series, Checkpoint()) for part in parts]
+    untouched = network(inputs).log_softmax(-1)
+    for number, kept in enumerate((points, points[1:])):
+        measured = Measurement.from_tensors(states, number)
+        again = Measurement.from_tensors(halves, number)
+        for row, point in enumerate(kept):
+            f = network.prefix(inputs)
+            for k in range(len(network.sections)):
+                f = network.sections[k](codes[k].reconstruct(f, point[k]) if k in layers else f)
+            outputs = network.finish(f, inputs).log_softmax(-1)
+            loss = -outputs[:, :-1].gather(-1, inputs[:, 1:, None])[..., 0]
+            divergence = nn.functional.kl_div(outputs, untouched, reduction="none", log_target=True).sum(-1)
+            for found in (measured, again):
+                assert relative_error(found.losses[1 + row], loss.sum(1)) < EXACT
+                wanted = divergence[:, :-1].sum(1)
+                assert (found.divergences[row] - wanted).abs().max() < 1e-11
+    errors = [Measurement.from_tensors(part).errors for part in (states, halves)]
+    assert errors[0][-1] == 0
+    assert relative_error(*errors) < EXACT
 
 
 def test_tokens_that_do_not_count_stay_as_they_are() -> None:
@@ -97,7 +136,7 @@ def test_tokens_that_do_not_count_stay_as_they_are() -> None:
     for limit in (0.0, float(norms.median()), 2 * float(norms.max())):
         counted = CountedTokens.from_limits(network, 0, (limit,) * len(network.nodes))
         meter = Meter(network, Batches(inputs, predicts_next=True), counted)
-        measured = Measurement.from_tensors(meter.measure({0: code}, nothing, Checkpoint()))
+        measured = Measurement.from_tensors([meter.measure([PointSeries({0: code}, nothing)], Checkpoint())])
         rises[limit] = measured.divergences.sum().item()
         share = meter.replaced_shares([0])[0]
         assert share == pytest.approx((norms <= limit).double().mean().item(), abs=0.02)

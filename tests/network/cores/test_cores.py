@@ -220,6 +220,25 @@ def check_without_gradients(section: Section, f: torch.Tensor) -> None:
     assert relative_error(found, section(f)) <= CLOSE
 
 
+@pytest.mark.parametrize("window", [None, 1, 3, 9])
+@pytest.mark.parametrize("last_only", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_queries_are_mixed_block_by_block(
+    window: int | None, last_only: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from interbasis.network.cores.attention import mixing
+
+    monkeypatch.setattr(mixing, "QUERIES_PER_BLOCK", 3)
+    for causal in (True, False) if window is None else (True,):
+        for rotary in (None, Rotary((1.0,))):
+            shape = AttentionShape(4, 3, causal, window=window, rotary=rotary, key_heads=2)
+            section = attention_section(shape, last_only).to(dtype)
+            f = activations(section, 2, 8).to(dtype)
+            with torch.no_grad():
+                found = section(f)
+            assert relative_error(found, section(f)) <= (CLOSE if dtype == torch.float64 else 1e-5)
+
+
 def check_signed(section: Section, f: torch.Tensor) -> None:
     """Sums with signs over groups, within samples and across them, are sums of the attributions."""
     u, at = f @ section.read.T, section.outputs(f)

@@ -245,13 +245,12 @@ class MaskedNetwork:
         """Activations of the last node layer, from what is before the first section with a mask."""
         first = min(masks)
         counted = self.counted_tokens(before.f, first, max(masks) + 1)
-        f = self.through_mask(first, before, masks[first], counted)
-        for k in range(first + 1, len(self.network.sections)):
-            if k in masks:
-                f = self.through_mask(k, Before(self.layers[k].to_features(f), f), masks[k], counted)
-            else:
-                f = self.network.sections[k](f)
-        return f
+        f, index = self.through_mask(first, before, masks[first], counted), first + 1
+        for k in sorted(masks)[1:]:
+            f = self.network.run(f, index, k)
+            f = self.through_mask(k, Before(self.layers[k].to_features(f), f), masks[k], counted)
+            index = k + 1
+        return self.network.run(f, index, len(self.network.sections))
 
     def counted_tokens(self, f: Tensor | None, first: int, last: int) -> dict[int, Tensor]:
         """Tokens that masks act on [n, T], by node layer from ``first`` to ``last``; {} is all of them.
@@ -294,12 +293,12 @@ class MaskedNetwork:
         """Activations of the last node layer, from the first layer that keeps some of its features only."""
         first = min(keep)
         counted = self.counted_tokens(before.f, first, max(keep))
-        f = self._only(first, before, keep[first], counted)
-        for k, section in enumerate(self.network.sections[first:], first + 1):
-            f = section(f)
-            if k in keep:
-                f = self._only(k, Before(self.layers[k].to_features(f), f), keep[k], counted)
-        return f
+        f, index = self._only(first, before, keep[first], counted), first
+        for k in sorted(keep)[1:]:
+            f = self.network.run(f, index, k)
+            f = self._only(k, Before(self.layers[k].to_features(f), f), keep[k], counted)
+            index = k
+        return self.network.run(f, index, len(self.network.sections))
 
     def _only(self, k: int, before: Before, keep: int | Tensor, counted: Mapping[int, Tensor]) -> Tensor:
         """Layer k in the network's coordinates, with the first so many features or those named, else 0."""

@@ -8,6 +8,7 @@ reconstruct activations from a part of its features, such as a dictionary, can i
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -130,6 +131,12 @@ class LinearCode:
     def directions(self) -> int:
         return len(self.encoder)
 
+    @cached_property
+    def is_invertible(self) -> bool:
+        """Whether D E = 1."""
+        product = self.decoder.double() @ self.encoder.double()
+        return torch.allclose(product, torch.eye(len(product)).to(product), rtol=0, atol=IDENTITY_TOLERANCE)
+
     def reconstruct(self, f: Tensor, keep: Tensor) -> Tensor:
         E, D, μ = (tensor.to(f) for tensor in (self.encoder[keep], self.decoder[:, keep], self.centre))
         result = f.clone()
@@ -156,6 +163,17 @@ class CoordinateCode:
         result = f.clone()
         result[..., self.columns] = torch.where(kept, f[..., self.columns], self.centre.to(f))
         return result
+
+
+IDENTITY_TOLERANCE = 1e-9
+"""Largest entry of D E − 1 that is rounding."""
+
+
+def changes_nothing(code: LayerCode, keep: Tensor) -> bool:
+    """Whether reconstructions are the activations, but for rounding; False where that is not known."""
+    if not keep.all() or not isinstance(code, LinearCode | CoordinateCode):
+        return False
+    return isinstance(code, CoordinateCode) or code.is_invertible
 
 
 Codes = Mapping[str, LayerCode]

@@ -1,18 +1,18 @@
 """Cross-entropy and divergence of a network at whose places only some directions are kept."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from interbasis.analysis.ablation import bootstrap
 from interbasis.analysis.ablation.evaluation import Score, sample_losses
-from interbasis.analysis.yardstick.codes import LayerCode
+from interbasis.analysis.yardstick.codes import LayerCode, changes_nothing
 from interbasis.analysis.yardstick.records import IntervalEstimate
-from interbasis.base.devices import double
+from interbasis.base.devices import double, near_sums
 from interbasis.compute.checkpoints import Checkpoint
-from interbasis.compute.executor import chunk_size
+from interbasis.compute.executor import BLOCKS, chunk_size
 from interbasis.data.batches import Batches
 from interbasis.data.samples import IGNORED_LABEL
 from interbasis.lib.counted_tokens import CountedTokens
@@ -21,6 +21,10 @@ from interbasis.network.replacement import Replacement, replaced_output
 
 Point = Mapping[int, Tensor]
 """Directions kept, bool [directions], by the index of their node layer."""
+
+
+SUMS = ("losses", "divergences", "errors", "replaced")
+"""Names of the sums of a series."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +43,20 @@ class Measurement:
     """E (x − x̂)ᵀG(x − x̂), [points]; 0 without a metric."""
 
     @classmethod
-    def from_tensors(cls, state: Mapping[str, Tensor]) -> "Measurement":
-        """Make a measurement of the sums that `Meter.measure` stores."""
-        errors = state["errors"] / state["replaced"]
-        return cls(state["losses"], state["divergences"], state["counts"], errors[0], errors[1])
+    def from_tensors(cls, blocks: Sequence[Mapping[str, Tensor]], number: int = 0) -> "Measurement":
+        """Make a measurement of one series, from the sums that `Meter.measure` returns for blocks of data."""
+
+        def over_samples(name: str) -> Tensor:
+            return torch.cat([block[name] for block in blocks], -1)
+
+        errors, replaced = (
+            torch.stack([block[f"{number}.{name}"] for block in blocks]).sum(0)
+            for name in ("errors", "replaced")
+        )
+        errors = errors / replaced
+        losses = torch.cat([over_samples("losses"), over_samples(f"{number}.losses")])
+        divergences = over_samples(f"{number}.divergences")
+        return cls(losses, divergences, over_samples("counts"), errors[0], errors[1])
 
     def rises(self, seed: int) -> Tensor:  # [1 + draws, points]
         """Rises of the mean cross-entropy over the original network's: all samples, then resampled ones."""
@@ -52,6 +66,55 @@ class Measurement:
     def mean_divergences(self, seed: int) -> Tensor:  # [1 + draws, points]
         """Mean divergences: of all samples, then of resampled ones."""
         return resampled(self.divergences, self.counts, seed)
+
+
+@dataclass(frozen=True, eq=False)
+class PointSeries:
+    """Points that one method is measured at."""
+
+    codes: Mapping[int, LayerCode]
+    """Codes by the index of their node layer."""
+    points: Sequence[Point]
+    """Directions kept, for the layers of ``codes``."""
+    columns: slice | None = None
+    """Coordinates of the place at the first of these layers, whose errors are summed."""
+    metric: Tensor | None = None
+    """G [w, w] of these coordinates."""
+
+    @property
+    def first(self) -> int:
+        """Index of the node layer where the points begin."""
+        return min(self.codes)
+
+
+@dataclass(frozen=True, eq=False)
+class UntouchedChunk:
+    """Samples, with what the original network makes of them."""
+
+    inputs: Tensor
+    labels: Tensor
+    """On the network's device; ignored ones are 0."""
+    labelled: Tensor
+    """Mask of the outputs that have a label, bool, shaped as the labels."""
+    activations: Mapping[int, Tensor]
+    """By the index of a node layer where points begin, [n, T, width]."""
+    replaced: Mapping[int, Tensor]
+    """Mask of the tokens that are replaced there, bool [n, T]."""
+    logarithms: Tensor
+    """Log-probabilities [n, …, classes]."""
+    probabilities: Tensor
+
+    def losses(self, logarithms: Tensor) -> Tensor:  # [n, …, classes] -> [n]
+        """Cross-entropies from log-probabilities, summed over the labelled tokens of each sample."""
+        return self._sums(-logarithms.gather(-1, self.labels[..., None])[..., 0])
+
+    def divergences(self, logarithms: Tensor) -> Tensor:  # [n, …, classes] -> [n]
+        """KL(p ‖ q) of the original probabilities p, summed over the labelled tokens of each sample."""
+        return self._sums((self.logarithms - logarithms).mul_(self.probabilities).sum(-1))
+
+    def _sums(self, values: Tensor) -> Tensor:
+        counted = torch.where(near_sums(self.labelled), double(values), 0.0)
+        return counted.view(len(values), -1).sum(1).cpu()
 
 
 def resampled(sums: Tensor, counts: Tensor, seed: int) -> Tensor:  # [points, samples] -> [1 + draws, points]
@@ -77,6 +140,14 @@ class Meter:
     counted: CountedTokens
     """Tokens that are replaced; all others stay as they are."""
 
+    def blocks(self) -> "list[Meter]":
+        """The same network with parts of the data that are measured by themselves."""
+        if self.data.read_from_its_beginning:
+            return [self]
+        size = chunk_size(self.network, self.data)
+        count = max(1, min(BLOCKS, -(-len(self.data) // size)))
+        return [replace(self, data=block) for block in self.data.blocks(count, size)]
+
     @torch.no_grad()
     def baseline(self) -> float:
         """Cross-entropy of the original network."""
@@ -88,62 +159,88 @@ class Meter:
         return total / count
 
     @torch.no_grad()
-    def measure(
-        self,
-        codes: Mapping[int, LayerCode],
-        points: Sequence[Point],
-        checkpoint: Checkpoint,
-        metric: Tensor | None = None,
-        columns: slice | None = None,
-    ) -> dict[str, Tensor]:
-        """Measure the network with some directions kept, point by point.
+    def measure(self, series: Sequence[PointSeries], checkpoint: Checkpoint) -> dict[str, Tensor]:
+        """Measure the network with some directions kept, point by point, in one pass over the data.
 
         Args:
-            codes: Codes by the index of their node layer.
-            points: Directions kept, for the layers of ``codes``.
+            series: Points of several methods.
             checkpoint: State of the work, which is resumed.
-            metric: G [w, w] of the coordinates ``columns`` at the first of these layers.
-            columns: Coordinates of the place at the first of these layers.
 
         Returns:
             The sums, for `Measurement.from_tensors`.
         """
-        network, size = self.network, chunk_size(self.network, self.data)
-        total = len(self.data)
-        state = dict(checkpoint.tensors) or {
-            "losses": torch.zeros(1 + len(points), total, dtype=torch.float64),
-            "divergences": torch.zeros(len(points), total, dtype=torch.float64),
-            "counts": torch.zeros(total, dtype=torch.float64),
-            "errors": torch.zeros(2, len(points), dtype=torch.float64),
-            "replaced": torch.zeros(1, dtype=torch.float64),
-        }
-        first = min(codes)
-        chunks = self.data.labelled_chunks(size, checkpoint.done, padded=network.predicts_next)
-        for start, inputs, labels in () if checkpoint.complete else chunks:
-            inputs = inputs.to(network.device)
-            f = network.activations_at(first, inputs)
-            here = slice(start - self.data.offset, start - self.data.offset + len(inputs))
-            untouched = replaced_output(network, first, f, inputs, {}).log_softmax(-1)
-            state["losses"][0, here], state["counts"][here] = sample_losses(
-                "cross_entropy", untouched, labels
-            )
-            replaced = self.counted.at(first, network.nodes[first], f)
-            state["replaced"] += replaced.sum().cpu()
-            for number, point in enumerate(points):
-                replacements = {k: self._replacement(k, codes[k], keep) for k, keep in point.items()}
-                outputs = replaced_output(network, first, f, inputs, replacements).log_softmax(-1)
-                state["losses"][1 + number, here] = sample_losses("cross_entropy", outputs, labels)[0]
-                state["divergences"][number, here] = _divergences(untouched, outputs, labels)
-                if columns is not None:
-                    error = (f - replacements[first](f))[..., columns][replaced].double()
-                    state["errors"][0, number] += error.square().sum().cpu()
-                    if metric is not None:
-                        state["errors"][1, number] += (error @ metric.to(error) * error).sum().cpu()
+        state = dict(checkpoint.tensors) or _zeros(series, len(self.data))
+        layers = sorted({part.first for part in series})
+        at_mean: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        for start, chunk in () if checkpoint.complete else self._chunks(layers, checkpoint.done):
+            here = slice(start, start + len(chunk.inputs))
+            state["losses"][0, here] = chunk.losses(chunk.logarithms)
+            state["counts"][here] = chunk.labelled.view(len(chunk.inputs), -1).sum(1).cpu().double()
+            for number, part in enumerate(series):
+                sums = {name: state[f"{number}.{name}"] for name in SUMS}
+                sums["replaced"] += chunk.replaced[part.first].sum().cpu()
+                for row, point in enumerate(part.points):
+                    if all(changes_nothing(part.codes[k], keep) for k, keep in point.items()):
+                        sums["losses"][row, here] = state["losses"][0, here]
+                        continue
+                    f = self._replacement(part, point, part.first)(chunk.activations[part.first])
+                    if self.counted.all and not point[part.first].any() and (f == f[:1]).all():
+                        # all samples are at the mean: one of them will do, for all chunks
+                        known = at_mean.get((number, row))
+                        if known is None or not torch.equal(known[0], f[:1]):
+                            known = f[:1], self._logarithms(part, point, f[:1], chunk.inputs[:1])
+                            at_mean[number, row] = known
+                        logarithms = known[1].expand_as(chunk.logarithms)
+                    else:
+                        logarithms = self._logarithms(part, point, f, chunk.inputs)
+                    sums["losses"][row, here] = chunk.losses(logarithms)
+                    sums["divergences"][row, here] = chunk.divergences(logarithms)
+                    if part.columns is not None:
+                        sums["errors"][:, row] += self._errors(part, f, chunk)
             checkpoint.save(here.stop, lambda: (state, {}))
         return state
 
-    def _replacement(self, layer: int, code: LayerCode, keep: Tensor) -> Replacement:
-        node = self.network.nodes[layer]
+    def _chunks(self, layers: Sequence[int], done: int) -> Iterator[tuple[int, UntouchedChunk]]:
+        """Samples behind those that are done, with the index of the first, and activations at layers."""
+        network, size = self.network, chunk_size(self.network, self.data)
+        for start, inputs, labels in self.data.labelled_chunks(size, done, padded=network.predicts_next):
+            inputs, index, activations = inputs.to(network.device), 0, dict[int, Tensor]()
+            f = network.prefix(inputs)
+            for layer in layers:
+                f = activations[layer] = network.run(f, index, layer)
+                index = layer
+            outputs = replaced_output(network, index, f, inputs, {})
+            sample_losses("cross_entropy", outputs, labels)  # refuses labels that are none of the outputs
+            logarithms, labels = outputs.log_softmax(-1), labels.to(network.device).long()
+            yield (
+                start - self.data.offset,
+                UntouchedChunk(
+                    inputs=inputs,
+                    labels=labels.masked_fill(labels == IGNORED_LABEL, 0),
+                    labelled=labels != IGNORED_LABEL,
+                    activations=activations,
+                    replaced={k: self.counted.at(k, network.nodes[k], f) for k, f in activations.items()},
+                    logarithms=logarithms,
+                    probabilities=logarithms.exp(),
+                ),
+            )
+
+    def _logarithms(self, series: PointSeries, point: Point, f: Tensor, inputs: Tensor) -> Tensor:
+        """Log-probabilities at a point, from the replaced activations f that it begins with."""
+        later = {k: self._replacement(series, point, k) for k in point if k != series.first}
+        return replaced_output(self.network, series.first, f, inputs, later).log_softmax(-1)
+
+    def _errors(self, series: PointSeries, f: Tensor, chunk: UntouchedChunk) -> Tensor:  # [2]
+        """Sums of |x − x̂|² and of (x − x̂)ᵀG(x − x̂) over the tokens that are replaced."""
+        error = (chunk.activations[series.first] - f)[..., series.columns]
+        error = double(error if self.counted.all else error[chunk.replaced[series.first]])
+        by_metric = error.new_zeros(())
+        if series.metric is not None:
+            by_metric = (error @ series.metric.to(error) * error).sum()
+        return torch.stack([error.square().sum(), by_metric]).cpu()
+
+    def _replacement(self, series: PointSeries, point: Point, layer: int) -> Replacement:
+        node, code, keep = self.network.nodes[layer], series.codes[layer], point[layer]
 
         def replace(f: Tensor) -> Tensor:
             reconstructed = code.reconstruct(f, keep)
@@ -167,8 +264,11 @@ class Meter:
         return shares
 
 
-def _divergences(untouched: Tensor, outputs: Tensor, labels: Tensor) -> Tensor:  # -> [n]
-    """KL(p ‖ q) of log-probabilities p and q [n, …, classes], summed over the labelled tokens of each
-    sample."""
-    divergences = double((untouched.exp() * (untouched - outputs)).sum(-1)).cpu()
-    return torch.where(labels.cpu() != IGNORED_LABEL, divergences, 0.0).view(len(labels), -1).sum(1)
+def _zeros(series: Sequence[PointSeries], samples: int) -> dict[str, Tensor]:
+    """Sums over no data."""
+    shapes: dict[str, tuple[int, ...]] = {"losses": (1, samples), "counts": (samples,)}
+    for number, part in enumerate(series):
+        points = len(part.points)
+        own = (points, samples), (points, samples), (2, points), (1,)
+        shapes |= {f"{number}.{name}": shape for name, shape in zip(SUMS, own, strict=True)}
+    return {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}

@@ -6,7 +6,8 @@
 4. Single directions (`directions.py`), the mean of LIB's Jacobians (`mean_jacobian.py`), edges that are
    needed (`edge_counts.py`) and agreement of fits (`stability.py`), where asked for.
 
-Every (network, method, place) is a task of its own: processes share them, and finished ones survive a kill.
+Every fit, and every block of the test data, is a task of its own: processes share them, and finished ones
+survive a kill. One pass over a block serves all methods and places.
 """
 
 import hashlib
@@ -43,7 +44,7 @@ from interbasis.analysis.yardstick.directions import (
 )
 from interbasis.analysis.yardstick.edge_counts import Labelled, edge_counts, given_labels, own_labels
 from interbasis.analysis.yardstick.mean_jacobian import mean_jacobians
-from interbasis.analysis.yardstick.measure import Measurement, Meter, estimate
+from interbasis.analysis.yardstick.measure import Measurement, Meter, PointSeries, estimate
 from interbasis.analysis.yardstick.methods import METHODS, chosen_methods
 from interbasis.analysis.yardstick.rank import RankPlan, area, rank_curve
 from interbasis.analysis.yardstick.records import (
@@ -403,28 +404,43 @@ class MethodComparison:
 
     def _measure_ranks(self, subject: Subject) -> None:
         """Measure every method at every place of a network that it has a code for."""
-        tasks: dict[str, tuple[str, RankPlan]] = {}
-        for number, plan in enumerate(self.plans):
-            for position, (method, codes) in enumerate(subject.codes.items()):
-                if all(place.name in codes for place in plan.places):
-                    tasks[f"{subject.kind}.rank.{number}.{position}"] = method, plan
-        order = {task: number for number, task in enumerate(tasks)}
+        series: dict[str, dict[str, PointSeries]] = {}
+        for plan in self.plans:
+            columns = plan.places[0].columns
+            parts = {
+                method: PointSeries(
+                    {place.layer: codes[place.name] for place in plan.places}, plan.points(codes), columns
+                )
+                for method, codes in subject.codes.items()
+                if all(place.name in codes for place in plan.places)
+            }
+            if parts:
+                series[plan.name] = parts
+        for place, measurements in self._measured(f"{subject.kind}.rank", subject.meter, series).items():
+            for method, measurement in measurements.items():
+                subject.measured[method, place] = measurement
+
+    def _measured(
+        self, name: str, meter: Meter, series: Mapping[str, Mapping[str, PointSeries]]
+    ) -> dict[str, dict[str, Measurement]]:
+        """Measure all series, by place and method, in one pass over the data, block by block."""
+        blocks = {f"{name}.{k}": block for k, block in enumerate(meter.blocks())}
+        order = {task: number for number, task in enumerate(blocks)}
+        keys = [(place, method) for place, parts in series.items() for method in parts]
+        chosen = [series[place][method] for place, method in keys]
 
         def work(task: str) -> State:
-            method, plan = tasks[task]
-            codes = subject.codes[method]
-            by_layer = {place.layer: codes[place.name] for place in plan.places}
-            checkpoint = self.checkpoints.checkpoint(
-                task, len(subject.meter.data), f"{method} at {plan.name}"
-            )
-            columns = plan.places[0].columns
-            tensors = subject.meter.measure(by_layer, plan.points(codes), checkpoint, columns=columns)
-            self.progress(f"{subject.kind}: rank", order[task] + 1, len(tasks))
+            block = blocks[task]
+            checkpoint = self.checkpoints.checkpoint(task, len(block.data))
+            tensors = block.measure(chosen, checkpoint)
+            self.progress(name.replace(".", ": "), order[task] + 1, len(blocks))
             return tensors, {}
 
-        for task, (tensors, _) in self.team.collect(list(tasks), work).items():
-            method, plan = tasks[task]
-            subject.measured[method, plan.name] = Measurement.from_tensors(tensors)
+        states = [tensors for tensors, _ in self.team.collect(list(blocks), work).values()] if keys else []
+        measured: dict[str, dict[str, Measurement]] = {place: {} for place in series}
+        for number, (place, method) in enumerate(keys):
+            measured[place][method] = Measurement.from_tensors(states, number)
+        return measured
 
     def _curves(self, subject: Subject) -> list[RankCurve]:
         curves = []
@@ -469,28 +485,25 @@ class MethodComparison:
         metrics = interaction_metrics(subject.codes.get("lib", {}))
         count = min(self.request.direction_samples or len(subject.meter.data), len(subject.meter.data))
         meter = replace(subject.meter, data=subject.meter.data.head(count))
-        tasks = {
-            f"{subject.kind}.directions.{number}.{position}": (method, place)
-            for number, place in enumerate(self.places)
-            for position, (method, codes) in enumerate(subject.codes.items())
-            if place.name in codes
-        }
-        order = {task: number for number, task in enumerate(tasks)}
-
-        def work(task: str) -> State:
-            method, place = tasks[task]
-            code = subject.codes[method][place.name]
-            checkpoint = self.checkpoints.checkpoint(task, count, f"directions of {method} at {place.name}")
-            points = single_points(place.layer, code.directions)
+        series: dict[str, dict[str, PointSeries]] = {}
+        for place in self.places:
             metric = metrics.get(place.name)
-            tensors = meter.measure({place.layer: code}, points, checkpoint, metric, place.columns)
-            self.progress("directions", order[task] + 1, len(tasks))
-            return tensors, {}
-
+            parts = {
+                method: PointSeries(
+                    {place.layer: codes[place.name]},
+                    single_points(place.layer, codes[place.name].directions),
+                    place.columns,
+                    metric,
+                )
+                for method, codes in subject.codes.items()
+                if place.name in codes
+            }
+            if parts:
+                series[place.name] = parts
         measured: dict[str, dict[str, Measurement]] = {method.name: {} for method in self.methods}
-        for task, (tensors, _) in self.team.collect(list(tasks), work).items():
-            method, place = tasks[task]
-            measured[method][place.name] = Measurement.from_tensors(tensors)
+        for place_name, measurements in self._measured(f"{subject.kind}.directions", meter, series).items():
+            for method, measurement in measurements.items():
+                measured[method][place_name] = measurement
         effects = tuple(
             direction_effects(method, place, part, place in metrics)
             for method, parts in measured.items()

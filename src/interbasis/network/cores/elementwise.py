@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from copy import deepcopy
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -95,7 +96,14 @@ class Elementwise(ActivationCore):
         return self.activation(like.new_zeros(()))
 
     def __call__(self, u: Tensor, outputs: slice) -> Tensor:
-        return self.activation(u[:, outputs]) - self.at_zero(u)
+        activated = self.activation(u[:, outputs])
+        return activated - self.at_zero(u) if self._moves_zero else activated
+
+    @cached_property
+    def _moves_zero(self) -> bool:
+        """Whether act(0) ≠ 0, or is not known."""
+        like = next((tensor for tensor in self.tensors() if tensor.is_floating_point()), torch.zeros(()))
+        return like.is_meta or bool(self.at_zero(like).any())
 
     slopes = ActivationCore.activation_slope
 

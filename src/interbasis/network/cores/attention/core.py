@@ -8,6 +8,7 @@ from torch import Tensor
 from interbasis.base.memory import elements_within
 from interbasis.network.cores.attention import edges, rotary_moments
 from interbasis.network.cores.attention.heads import AttentionShape, Heads
+from interbasis.network.cores.attention.mixing import mixed_values
 from interbasis.network.cores.attention.moments import HeadSums, add_block, value_products
 from interbasis.network.cores.attention.short_cuts import ShortCuts
 from interbasis.network.cores.core import Counted, Moments, PassCore, SamplesQueries, Sums
@@ -82,7 +83,9 @@ class Attention(ShortCuts, PassCore, SamplesQueries):
         return f"Attention({', '.join(words)})"
 
     def __call__(self, u: Tensor, outputs: slice) -> Tensor:
-        return self._heads(u, outputs).mixed_values().permute(1, 2, 0, 3).flatten(2)
+        if self.shape.has_odd_scores or torch.is_grad_enabled():
+            return self._heads(u, outputs).mixed_values().permute(1, 2, 0, 3).flatten(2)
+        return mixed_values(self.shape, u, outputs)
 
     def at(self, u: Tensor, positions: Tensor) -> Tensor:
         return Heads.from_read_outs(self.shape, u, positions).mixed_values().permute(1, 2, 0, 3).flatten(2)

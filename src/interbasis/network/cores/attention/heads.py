@@ -97,6 +97,12 @@ class AttentionShape:
         """Coordinates of a head that are turned, its first ones."""
         return 0 if self.rotary is None else 2 * len(self.rotary.frequencies)
 
+    def keys_seen(self, queries: slice, keys: int) -> slice:
+        """The positions from the first to the last of ``keys`` that any of these queries sees."""
+        if not self.causal:
+            return slice(0, keys)
+        return slice(0 if self.window is None else max(0, queries.start + 1 - self.window), queries.stop)
+
     def visible(self, queries: Tensor, keys: Tensor) -> Tensor:  # [..., S], [T] -> [..., S, T]
         """Mask of the key positions that a query position sees where attention is causal."""
         distance = queries[..., None] - keys
@@ -221,18 +227,12 @@ class Heads:
         return self if self.shape.sinks else replace(self, v=self.v - self.v.mean(2, keepdim=True))
 
     def mixed_values(self) -> Tensor:  # [heads, n, S, h]
-        """z, without the pattern being made where no gradient is wanted."""
-        shape = self.shape
-        if shape.has_odd_scores or torch.is_grad_enabled():
+        """z, without the pattern being held where no gradient is wanted."""
+        if self.shape.has_odd_scores or torch.is_grad_enabled():
             return self.pattern()[0] @ self.v
-        plain = shape.causal and shape.window is None and self.q.shape[2] == self.k.shape[2]
+        visible = self.visible() if self.shape.causal else None
         return torch.nn.functional.scaled_dot_product_attention(
-            self.turned_q,
-            self.k,
-            self.v,
-            attn_mask=self.visible() if shape.causal and not plain else None,
-            is_causal=plain,
-            scale=shape.sigma,
+            self.turned_q, self.k, self.v, attn_mask=visible, scale=self.shape.sigma
         )
 
     def counted_pairs(self) -> tuple[Tensor | None, Tensor | None]:
