@@ -15,7 +15,7 @@ from cases import normal
 from command_line import Cli
 from compute.torchrun import ended, torchrun
 from interbasis import InterbasisError
-from interbasis.analysis.yardstick import store
+from interbasis.analysis.yardstick import measure, store
 from interbasis.analysis.yardstick.basis_methods import BasisMethod
 from interbasis.analysis.yardstick.codes import Codes, MethodInputs
 from interbasis.analysis.yardstick.records import YardstickResult
@@ -182,9 +182,10 @@ class StopError(Exception):
 
 
 def test_an_interrupted_call_resumes_with_the_same_result(
-    made: tuple[Network, Tensor, Tensor], tmp_path: Path
+    made: tuple[Network, Tensor, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network, inputs, labels = made
+    monkeypatch.setattr(measure, "chunk_size", lambda *_: 200)  # five blocks of the test data
     call = partial(
         interbasis.yardstick,
         network,
