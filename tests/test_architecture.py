@@ -88,6 +88,7 @@ FREE_FORM_JSON = {
     "training/state.py": 2,  # the recipe of any training, compared field by field
     "models/mlp.py": 4,  # arguments of torch modules, which differ by their type
     "models/own_output.py": 2,  # the dictionaries of a torch module
+    "show/declared_tables.py": 1,  # columns and texts of tables, as TOML holds them
     "show/figures/style.py": 2,  # keywords of matplotlib
     "show/figures/eigenvalues.py": 1,  # keywords of matplotlib
     "show/export/neuronpedia.py": 1,  # the schema of somebody else

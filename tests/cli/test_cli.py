@@ -352,9 +352,10 @@ def test_training_shows_steps_per_second_on_a_terminal(
 
     seconds = iter([10.0, 12.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
-    line = train._Line(shown=True)
-    line(250, 1000, 2.0, 0.5)
-    line(500, 1000, 1.0, 0.75)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with train._live_line() as line:
+        line(250, 1000, 2.0, 0.5)
+        line(500, 1000, 1.0, 0.75)
     assert capsys.readouterr().err.endswith(
-        "step 500 of 1,000 · loss 1 · test accuracy 75.00% · 125 steps/s · 4 s at most"
+        "step 500 of 1,000 · loss 1 · test accuracy 75.00% · 125 steps/s · 4 s at most\n"
     )

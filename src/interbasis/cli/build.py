@@ -98,29 +98,39 @@ def build(
 
     The same run again, bit for bit: interbasis build --config runs/lib --out runs/again
     """
-    from interbasis.compute.shards import read_shard_number
-    from interbasis.run.dictionary_run import check_request
     from interbasis.run.named_build import build_by_name
     from interbasis.run.request import requested
-    from interbasis.run.shards import compute as compute_shard
-    from interbasis.show.result_tables import shard_lines, summary_tables
+    from interbasis.show.result_tables import summary_tables
 
     settings = chosen_settings(model, options)
     request = requested(settings, output.config, trusted=trust, same_data=True)
-    check_request(request)
+    between = bool(request.dictionary) or not request.only_dictionaries
+    if between:
+        from interbasis.run.dictionary_run import check_request
+
+        check_request(request)
     if output.shard is not None:
-        if output.memory is not None or output.device is not None:
-            raise InterbasisError("--shard cannot be combined with --memory or --device; leave these out")
-        shard = read_shard_number(output.shard)
-        common.show(compute_shard(request, output.out, shard), as_json, shard_lines, output.out)
+        _build_shard(request, output, output.shard, as_json)
         return
-    if request.dictionary:
+    if between:
         _build_between(request, output, as_json)
         return
     run = build_by_name(request, output.out, overwrite=output.overwrite, resources=output)
     said = {"too_few_data": ""}  # as a warning, by the build
     tables = lambda summary: summary_tables(summary.model_copy(update=said), str(output.out))  # noqa: E731
     common.show(run.summary(), as_json, tables, output.out)
+
+
+def _build_shard(request: BuildRequest, output: OutputOptions, shard: str, as_json: bool) -> None:
+    """Compute one part of the current round of a build."""
+    from interbasis.compute.shards import read_shard_number
+    from interbasis.run.shards import compute
+    from interbasis.show.result_tables import shard_lines
+
+    if output.memory is not None or output.device is not None:
+        raise InterbasisError("--shard cannot be combined with --memory or --device; leave these out")
+    written = compute(request, output.out, read_shard_number(shard))
+    common.show(written, as_json, shard_lines, output.out)
 
 
 def _build_between(request: BuildRequest, output: OutputOptions, as_json: bool) -> None:

@@ -186,7 +186,10 @@ def test_what_does_not_fit_is_refused_in_one_sentence(folder: Path, cli: Cli, tm
     for arguments, message in (
         ([*build(folder), "--out", folder / "graph"], "holds a graph already"),
         ([*build(folder), "--basis", "pca", "--out", out], "has no use for basis; leave out this setting"),
-        ([*build(folder), "--memory", "1GB", "--out", out], "cannot be built with a limit on memory"),
+        (
+            [*build(folder), "--memory", "1GB", "--out", out],
+            "is too little for the edges from ln1.0 to ln1.1",
+        ),
         ([*build(folder), "--shard", "1/2", "--out", out], "is not built in shards"),
         (["shards", *build(folder)[1:], "--shards", 2, "--out", out], "is not built in shards"),
         (["plan", *build(folder)[1:]], "are not planned for"),

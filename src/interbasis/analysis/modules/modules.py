@@ -14,7 +14,6 @@ from itertools import combinations, pairwise
 
 import graspologic_native
 import numpy as np
-from sklearn.metrics import adjusted_mutual_info_score
 
 from interbasis.analysis.modules.weighted_graph import WeightedGraph
 from interbasis.analysis.stages import modules as results
@@ -69,7 +68,7 @@ def find_modules(
     quality = modularity(weighted, labels, resolution)
     by_resolution = [(value, leiden(weighted, value, seed)) for value in resolutions]
     partitions = [leiden(weighted, resolution, seed + 1 + k) for k in range(seeds if seeds > 1 else 0)]
-    pairs = [adjusted_mutual_info_score(a, b) for a, b in combinations(partitions, 2)]
+    pairs = [mutual_information(a, b) for a, b in combinations(partitions, 2)]
     assignment = (tuple(members.tolist()) for members in by_layer(labels, weighted))
     return results.ModulesResult(
         resolution=resolution,
@@ -84,7 +83,7 @@ def find_modules(
             results.ResolutionAgreement(
                 resolution=value,
                 modules=int(other.max()) + 1,
-                agreement=float(adjusted_mutual_info_score(labels, other)),
+                agreement=mutual_information(labels, other),
             )
             for value, other in by_resolution
         ),
@@ -138,8 +137,15 @@ def _leidenalg(
         resolution_parameter=resolution, seed=seed, n_iterations=-1,
     )  # fmt: skip
     other = np.array(partition.membership)
-    agreement = float(adjusted_mutual_info_score(labels, other))
+    agreement = mutual_information(labels, other)
     return results.CrossCheck(modularity=modularity(weighted, other, resolution), agreement=agreement)
+
+
+def mutual_information(first: np.ndarray, second: np.ndarray) -> float:
+    """Adjusted mutual information of two partitions."""
+    from sklearn.metrics import adjusted_mutual_info_score
+
+    return float(adjusted_mutual_info_score(first, second))
 
 
 def _number_by_size(partition: np.ndarray) -> np.ndarray:
