@@ -187,12 +187,9 @@ def test_what_does_not_fit_is_refused_in_one_sentence(folder: Path, cli: Cli, tm
         ([*build(folder), "--out", folder / "graph"], "holds a graph already"),
         ([*build(folder), "--basis", "pca", "--out", out], "has no use for basis; leave out this setting"),
         (
-            [*build(folder), "--memory", "1GB", "--out", out],
+            [*build(folder), "--memory", "10MB", "--out", out],
             "is too little for the edges from ln1.0 to ln1.1",
         ),
-        ([*build(folder), "--shard", "1/2", "--out", out], "is not built in shards"),
-        (["shards", *build(folder)[1:], "--shards", 2, "--out", out], "is not built in shards"),
-        (["plan", *build(folder)[1:]], "are not planned for"),
         (["build", model, "--dictionary", "ln1.0", "--out", out], "expected a dictionary as LAYER=PATH"),
         (["dictionary", "check", folder / "model", "--data", "x"], "is none; name one"),
         (["trace", folder / "graph", "--model", "modadd", "--prompt", "a"], "the weights differ"),
