@@ -10,7 +10,8 @@
     fine_tuned_lib, fine_tuned_root, fine_tuned_both    the same after a dictionary in that metric
 
 FOLDER is that of dictionaries.py, whose LIB is used again. Every job is a file of FOLDER/end_to_end; the same
-command resumes. ``--table`` prints results.
+command resumes. Jobs that results/dictionaries_end_to_end.json holds are done; ``--collect`` adds those of
+FOLDER to it, ``--table`` prints all.
 """
 
 import itertools
@@ -18,6 +19,7 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,6 +36,11 @@ from interbasis.dictionaries.training import DECAY_SHARE, fit
 WINDOWS_PER_STEP = 8
 FINE_TUNING_SHARE = 0.1
 """Steps of fine-tuning per step of training."""
+RESULTS = Path(__file__).parent / "results" / "dictionaries_end_to_end.json"
+"""Jobs that are done, of earlier sessions too."""
+KEPT = (
+    "layer", "active", "method", "seed", "rise", "rise_before", "explained", "dead", "l0", "seconds",
+)  # fmt: skip
 STORED: dict[str, tuple[Tensor, Tensor]] = {}
 """Activations [windows, T, width] and log probabilities [windows, T, vocabulary] of the layer worked on."""
 START: dict[str, MetricKind] = {
@@ -144,8 +151,26 @@ def job(study: Study, layer: str, active: int, seed: int, method: str) -> dict[s
     }  # fmt: skip
 
 
-def table(folder: Path) -> None:
-    rows = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
+def identity(row: dict[str, Any]) -> tuple[object, ...]:
+    return tuple(row[name] for name in ("layer", "active", "method", "seed"))
+
+
+def read_results() -> list[dict[str, Any]]:
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+
+
+def collect(folder: Path) -> None:
+    """Add the jobs of a folder to those that are done, a line each."""
+    rows = {identity(row): row for row in read_results()}
+    for file in folder.glob("*.json"):
+        row = json.loads(file.read_text())
+        kept = {name: row[name] for name in KEPT}
+        rows[identity(row)] = {k: round(v, 5) if isinstance(v, float) else v for k, v in kept.items()}
+    lines = [json.dumps(rows[key]) for key in sorted(rows, key=str)]
+    write_text_atomically(RESULTS, "[\n" + ",\n".join(lines) + "\n]\n")
+
+
+def table(rows: list[dict[str, Any]]) -> None:
     key = lambda row: (row["layer"], row["active"], row["method"])  # noqa: E731
     for (layer, active, method), group in itertools.groupby(sorted(rows, key=key), key):
         found = list(group)
@@ -166,16 +191,20 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     folder = Path(options.out) / "end_to_end"
-    if options.table:
-        table(folder)
+    if options.collect:
+        collect(folder)
         return
+    if options.table:
+        table(read_results())
+        return
+    done = set(map(identity, read_results()))
     study = Study(options)
     folder.mkdir(parents=True, exist_ok=True)
     chosen = options.layers.split(","), map(int, options.active.split(",")), options.methods.split(",")
     for seed, layer, active, method in itertools.product(range(options.seeds), *chosen):
         file = folder / f"{layer}-{active}-{method}-{seed}.json"
         claim = file.with_suffix(".working")
-        if file.exists() or not claim_job(claim):
+        if (layer, active, method, seed) in done or file.exists() or not claim_job(claim):
             continue
         try:
             write_text_atomically(file, json.dumps(job(study, layer, active, seed, method)) + "\n")
