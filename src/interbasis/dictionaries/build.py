@@ -107,7 +107,7 @@ class GraphDictionaries:
 
     @property
     def digests(self) -> dict[str, str]:
-        """What decides the edges of every dictionary, by place."""
+        """Digests of the dictionaries by place; LIB where a place has its basis."""
         given = {place: d.digest or tensor_digest(d.tensors) for place, d in self.opened.items()}
         return given | dict.fromkeys(self.lib, LIB)
 

@@ -88,7 +88,7 @@ class DictionaryBuildConfig(Record):
 
 
 class DictionaryPlan(Record):
-    """What a graph between dictionaries takes, on this machine."""
+    """Time, memory and disk that a graph between dictionaries takes on this machine."""
 
     model: str
     samples: int

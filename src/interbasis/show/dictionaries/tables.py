@@ -32,7 +32,7 @@ def graph_tables(header: DictionaryGraphHeader) -> Parts:
 
 @result_tables.register
 def dictionary_plan_tables(plan: DictionaryPlan) -> Parts:
-    """What a graph between dictionaries takes, phase by phase."""
+    """Time, memory and disk of a graph between dictionaries, phase by phase."""
     phases = {
         "survey": plan.survey, "LIB's bases": plan.bases, "edges, once": plan.fixed,
         "edges, sums over the data": plan.edges, "all": plan.seconds,
