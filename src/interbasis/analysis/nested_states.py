@@ -1,4 +1,4 @@
-"""States of unfinished work by name, kept as one: {"name.key": tensor}."""
+"""Named states of unfinished work in a single dictionary, {"name.key": tensor}."""
 
 from collections.abc import Mapping
 

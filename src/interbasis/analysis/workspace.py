@@ -221,7 +221,7 @@ class OpenedRun:
         return self.tensors.get(kind.file, {})
 
     def store(self, result: R, tensors: dict[str, Tensor] | None = None) -> R:
-        """Store a result in the run's folder, or without one in memory, and return it."""
+        """Store a result in the run's folder, or in memory where there is no folder, and return it."""
         if self.folder is None:
             self.results[result.stem()] = result
             self.tensors[result.stem()] = dict(tensors or {})

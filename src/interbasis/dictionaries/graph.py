@@ -102,7 +102,7 @@ class DictionaryPlan(Record):
     edges: Cost
     """Sums over the data."""
     fixed: Cost
-    """What is computed once for the edges, and the choice of those that are stored."""
+    """Time of the preparation of the edges, and of the choice of those that are stored."""
     forward: Cost
     """All data through the network."""
     memory: int
@@ -115,7 +115,7 @@ class DictionaryPlan(Record):
 
     @property
     def seconds(self) -> Cost:
-        """Of the whole build by one process."""
+        """Time of the whole build by one process."""
         return self.survey + self.bases + self.edges + self.fixed
 
     @property

@@ -105,7 +105,8 @@ def build(
         edge_sources: Sets of random signs per group.
         edge_positions: Output positions sampled per sequence, with an edge group; default: all.
         edge_samples: Samples, drawn at random, over which edges are averaged; several numbers are totals
-            after each round. Default: all.
+            after each round. Once all were drawn, they are drawn again where signs or positions are sampled.
+            Default: all, once.
         seed: Random seed.
         dtype: "float64" or "float32", in which the network computes; default: float32 for Hugging Face
             models, else float64. Sums and decompositions are always float64.

@@ -269,6 +269,6 @@ def _zeros(series: Sequence[PointSeries], samples: int) -> dict[str, Tensor]:
     shapes: dict[str, tuple[int, ...]] = {"losses": (1, samples), "counts": (samples,)}
     for number, part in enumerate(series):
         points = len(part.points)
-        own = (points, samples), (points, samples), (2, points), (1,)
-        shapes |= {f"{number}.{name}": shape for name, shape in zip(SUMS, own, strict=True)}
+        series_shapes = (points, samples), (points, samples), (2, points), (1,)
+        shapes |= {f"{number}.{name}": shape for name, shape in zip(SUMS, series_shapes, strict=True)}
     return {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
